@@ -1,0 +1,1 @@
+"""Adapters: the ports of :mod:`topicshift.ports` over real systems."""

@@ -1,0 +1,1 @@
+"""Controllers: stop, point, start and observe participants of one kind."""

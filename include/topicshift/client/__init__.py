@@ -1,0 +1,1 @@
+"""The shipped Python client of the route protocol."""

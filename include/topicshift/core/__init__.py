@@ -1,0 +1,1 @@
+"""Pure decisions: no clock, no network, no Airflow, no Kafka, no Spark."""

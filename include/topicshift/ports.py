@@ -1,0 +1,382 @@
+"""The ports: what the steps need of the world, as Protocols over plain values.
+
+Real adapters live in :mod:`topicshift.adapters`, fakes in :mod:`topicshift.testing.fakes`; a shared contract test
+holds each fake against the real thing. Methods raise the errors of :mod:`topicshift.core.errors`:
+``Unreadable``/``Transient``/``AccessDenied`` when the world cannot be read, never an empty answer instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol, runtime_checkable
+
+# --------------------------------------------------------------------------------------------- cluster values
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One broker: id, host:port, rack."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """The cluster: id and brokers. ``authorizer`` is None where it cannot be told."""
+
+    cluster_id: str
+    brokers: tuple[Broker, ...]
+    authorizer: bool | None = None
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One topic config. ``set_here`` is true for a dynamic topic config (source DYNAMIC_TOPIC_CONFIG)."""
+
+    name: str
+    value: str | None
+    set_here: bool
+    sensitive: bool = False
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as described: ``replicas[p]`` are the broker ids of partition p, leader first not implied."""
+
+    name: str
+    topic_id: str
+    replicas: Mapping[int, tuple[int, ...]]
+    isr: Mapping[int, tuple[int, ...]]
+    leaders: Mapping[int, int | None]
+    configs: Mapping[str, ConfigEntry]
+    internal: bool = False
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.replicas)
+
+    @property
+    def replication_factor(self) -> int:
+        """The smallest number of replicas of any partition."""
+        return min((len(r) for r in self.replicas.values()), default=0)
+
+
+@dataclass(frozen=True, order=True)
+class Acl:
+    """One ACL binding, all fields in Kafka's upper-case names (``TOPIC``, ``LITERAL``, ``WRITE``, ``DENY``)."""
+
+    resource_type: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+@dataclass(frozen=True)
+class PartitionOffsets:
+    """Offsets of one partition. A field is None, with ``error`` set, where it could not be read.
+
+    ``log_start``; ``end_committed`` = END_C (read committed, the LSO); ``end`` = END_U (high watermark).
+    """
+
+    log_start: int | None
+    end_committed: int | None
+    end: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One member; ``assignment`` maps topic to partitions, ``topics`` is what it subscribes to where known."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    assignment: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """One group. ``kind``: classic, consumer, share, streams. ``state`` upper-case (STABLE, EMPTY, DEAD, ...)."""
+
+    group: str
+    kind: str
+    state: str
+    members: tuple[GroupMember, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupCommits:
+    """Committed offsets of one group on one topic, asked by explicit partition.
+
+    ``offsets[p]`` is None where nothing was ever committed; ``errors[p]`` where it could not be read;
+    ``unstable`` are partitions with a commit pending inside an unfinished transaction.
+    """
+
+    group: str
+    offsets: Mapping[int, int | None]
+    errors: Mapping[int, str] = field(default_factory=dict)
+    unstable: frozenset[int] = frozenset()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class ActiveProducer:
+    """One entry of DescribeProducers. Times in ms since the epoch."""
+
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    txn_start_offset: int | None
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An unfinished transaction that touches the topic."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    started_ms: int | None
+    timeout_ms: int | None
+    partitions: tuple[int, ...]
+
+
+class ClusterAdmin(Protocol):
+    """What the product asks of Kafka. Every call is bounded by the adapter's time-out."""
+
+    def cluster(self) -> ClusterInfo: ...
+    def topic_names(self) -> frozenset[str]: ...
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic, or None when the broker says it does not exist. Never creates one."""
+
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> str:
+        """Create it and return its topic id. Raises ``Refused`` when it exists."""
+
+    def delete_topic(self, name: str) -> None: ...
+    def alter_topic_configs(
+        self, name: str, *, set_: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None: ...
+    def acls(self) -> frozenset[Acl]:
+        """Every ACL of resource type TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID. Raises ``Unreadable`` without DESCRIBE on the cluster."""
+
+    def create_acls(self, acls: Iterable[Acl]) -> None: ...
+    def delete_acls(self, acls: Iterable[Acl]) -> None:
+        """Delete exactly these bindings; those that are not there are passed over."""
+
+    def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
+        """One entry for every partition of the topic as described (or of those asked), read or not."""
+
+    def groups(self) -> list[GroupInfo]:
+        """Every group the broker lists, of every kind, without members."""
+
+    def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]: ...
+    def commits(
+        self, groups: Sequence[str], topic: str, partitions: Sequence[int]
+    ) -> dict[str, GroupCommits]: ...
+    def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Set a group's offsets. Raises ``Refused`` while the group has members."""
+
+    def producers(self, topic: str, partitions: Sequence[int]) -> list[ActiveProducer]: ...
+    def transactions(self, topic: str) -> list[Transaction]: ...
+    def close(self) -> None: ...
+
+
+# --------------------------------------------------------------------------------------------- participants
+
+
+@dataclass(frozen=True)
+class Participant:
+    """An application: ``role`` producer or consumer; ``group`` for consumers."""
+
+    name: str
+    role: Literal["producer", "consumer"]
+    kind: str
+    group: str | None = None
+    principal: str | None = None
+
+
+@dataclass(frozen=True)
+class InstanceState:
+    """One process of a participant as its controller sees it."""
+
+    instance: str
+    status: str
+    topic: str | None
+    epoch: int | None
+    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    seen_at: datetime | None = None
+    principal: str | None = None
+
+
+@dataclass(frozen=True)
+class ParticipantState:
+    """What a controller observes. ``status``: running, stopped, unknown. ``reason`` says why, for a person.
+
+    ``topic`` is the topic it is on, None if mixed or not known.
+    """
+
+    participant: Participant
+    status: Literal["running", "stopped", "unknown"]
+    topic: str | None
+    instances: tuple[InstanceState, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ControlContext:
+    """The migration on whose behalf a controller acts. ``epoch`` is the journal's; ``lease_until`` ends a pause."""
+
+    migration: str
+    source: str
+    target: str
+    epoch: int
+    lease_until: datetime | None = None
+
+
+@runtime_checkable
+class Controller(Protocol):
+    """Stops, points, starts and observes participants of one kind. Each act is idempotent and returns at once;
+    the caller observes until the wanted state shows. ``needs_person`` is true where a person does the act."""
+
+    kind: str
+    needs_person: bool
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]: ...
+    def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...
+    def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None: ...
+    def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...
+    def close(self) -> None: ...
+
+
+# --------------------------------------------------------------------------------------------- journal
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to act on one migration. Every write names it and fails if a newer epoch owns the migration."""
+
+    migration_id: str
+    epoch: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class MigrationRow:
+    """One migration as journalled. ``state``: open, done, failed, rolled_back, retired. Times ISO 8601 UTC."""
+
+    migration_id: str
+    cluster_id: str
+    source: str
+    target: str
+    owner: str
+    epoch: int
+    state: str
+    active: bool
+    step: str | None
+    plan_hash: str | None
+    spec: Mapping[str, Any]
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One step of a migration. ``state``: intended, done, undone, failed. ``data`` is JSON."""
+
+    step: str
+    state: str
+    epoch: int
+    data: Mapping[str, Any]
+    started_at: str
+    finished_at: str | None
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One event of the audit trail; ``hash`` covers all of it and ``prev_hash``."""
+
+    seq: int
+    migration_id: str
+    epoch: int
+    at: str
+    actor: str
+    kind: str
+    data: Mapping[str, Any]
+    prev_hash: str
+    hash: str
+
+
+class Journal(Protocol):
+    """The memory of the product: locks, steps, events. Every write is one transaction."""
+
+    def claim(
+        self,
+        *,
+        cluster_id: str,
+        source: str,
+        target: str,
+        owner: str,
+        spec: Mapping[str, Any],
+        owner_alive: Callable[[str], bool | None],
+    ) -> Claim:
+        """Lock source and target for this owner.
+
+        The same owner gets its own claim back (same epoch). A migration of another owner whose run has ended
+        (``owner_alive`` is False) and whose state is not active is given a new migration; an active one that
+        is left behind is refused with the owner's name and how to go on. None (cannot be told) counts as alive.
+        Raises ``Refused``.
+        """
+
+    def take_over(self, migration_id: str, owner: str) -> Claim:
+        """A new owner (the rollback run, a resumed run) raises the epoch; the old owner's writes fail from then."""
+
+    def current(self, migration_id: str) -> MigrationRow: ...
+    def find(
+        self, *, source: str | None = None, owner: str | None = None, active: bool | None = None
+    ) -> list[MigrationRow]: ...
+    def set_state(self, claim: Claim, state: str, *, active: bool) -> None: ...
+    def set_plan(self, claim: Claim, plan_hash: str) -> None: ...
+    def step(self, migration_id: str, step: str) -> StepRow | None: ...
+    def steps(self, migration_id: str) -> list[StepRow]: ...
+    def intend(self, claim: Claim, step: str, data: Mapping[str, Any]) -> StepRow:
+        """Write the intent before the act. Repeating it for a step already intended or done returns that row unchanged."""
+
+    def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow: ...
+    def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow: ...
+    def events(self, migration_id: str) -> list[EventRow]: ...
+    def close(self) -> None: ...
+
+
+class EvidenceStore(Protocol):
+    """Files of a migration under one folder of an object store. Writes are atomic; names are flat."""
+
+    def write(self, migration_id: str, name: str, data: bytes | str) -> str:
+        """Write and return the URL."""
+
+    def read(self, migration_id: str, name: str) -> bytes | None: ...
+    def names(self, migration_id: str) -> list[str]: ...
+    def url(self, migration_id: str, name: str) -> str: ...
+
+
+class Clock(Protocol):
+    """Time, so that decisions can be tested with plain values."""
+
+    def now(self) -> datetime: ...
+    def sleep(self, seconds: float) -> None: ...

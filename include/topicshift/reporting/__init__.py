@@ -1,0 +1,1 @@
+"""HTML and Markdown made from evidence."""

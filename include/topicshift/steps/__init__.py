@@ -1,0 +1,1 @@
+"""The steps of the protocol: observe, decide, write the intent, act, observe again. Ports only."""

@@ -1,0 +1,1 @@
+"""Airflow side: hooks, operators, triggers, timetables."""
