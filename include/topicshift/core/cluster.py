@@ -21,11 +21,18 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """The cluster: id and brokers. ``authorizer`` is None where it cannot be told."""
+    """The cluster: id and brokers. A None below means that it cannot be told.
+
+    ``authorizer``: whether ACLs are enforced; ``auto_create``: the brokers' ``auto.create.topics.enable``;
+    ``authorized``: the operations (``CREATE``, ``ALTER``, ...) this client may do on the cluster, as
+    DescribeCluster answers with *include authorized operations*.
+    """
 
     cluster_id: str
     brokers: tuple[Broker, ...]
     authorizer: bool | None = None
+    auto_create: bool | None = None
+    authorized: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,11 @@ class ConfigEntry:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as described: ``replicas[p]`` are the broker ids of partition p, leader first not implied."""
+    """A topic as described: ``replicas[p]`` are the broker ids of partition p, leader first not implied.
+
+    ``authorized``: the operations this client may do on it (DescribeTopics with *include authorized
+    operations*), None where it cannot be told.
+    """
 
     name: str
     topic_id: str
@@ -49,6 +60,7 @@ class TopicInfo:
     leaders: Mapping[int, int | None]
     configs: Mapping[str, ConfigEntry]
     internal: bool = False
+    authorized: frozenset[str] | None = None
 
     @property
     def partitions(self) -> int:
