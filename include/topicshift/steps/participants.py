@@ -1,0 +1,345 @@
+"""Stop, switch and give back participants through their controllers, with the intent written before each act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from topicshift.core.errors import (
+    AmbiguousState,
+    DrainTimedOut,
+    Refused,
+    Transient,
+    Unreadable,
+)
+from topicshift.core.freeze import Freeze, GiveBack, decide_give_back
+from topicshift.core.spec import Spec
+from topicshift.ports import (
+    Claim,
+    Clock,
+    ClusterAdmin,
+    ControlContext,
+    Controller,
+    Journal,
+    Participant,
+    ParticipantState,
+)
+
+Progress = Callable[[str], None]
+
+FREEZE = "freeze"
+SWITCH_PRODUCERS = "switch_producers"
+POLL_S = 0.1
+
+
+def producers_of(spec: Spec) -> list[Participant]:
+    """The declared producers."""
+    return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in spec.producers]
+
+
+def consumers_of(spec: Spec) -> list[Participant]:
+    """The declared consumers."""
+    return [Participant(c.name, "consumer", c.kind, group=c.group) for c in spec.consumers]
+
+
+def switch_step(group: str) -> str:
+    """The journal's name of the switch of one group."""
+    return f"switch_consumer:{group}"
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Participants with the controllers that can move them, and the context of the migration."""
+
+    controllers: Mapping[str, Controller]
+    context: ControlContext
+
+    def each(self, participants: Iterable[Participant]) -> list[tuple[Controller, list[Participant]]]:
+        """Participants by controller, in the order in which kinds first appear.
+
+        Raises ``Refused`` for a kind without a controller.
+        """
+        kinds: dict[str, list[Participant]] = {}
+        for p in participants:
+            kinds.setdefault(p.kind, []).append(p)
+        missing = [k for k in kinds if k not in self.controllers]
+        if missing:
+            raise Refused(
+                f"No controller for participants of kind {', '.join(missing)}. Known kinds: "
+                f"{', '.join(sorted(self.controllers))}. Correct `kind` in the spec."
+            )
+        return [(self.controllers[k], ps) for k, ps in kinds.items()]
+
+    def observe(self, participants: Sequence[Participant]) -> list[ParticipantState]:
+        """What every controller sees, one state for each participant asked, in the order asked."""
+        seen: dict[tuple[str, str], ParticipantState] = {}
+        for controller, ps in self.each(participants):
+            for state in controller.observe(self.context, ps):
+                seen[state.participant.role, state.participant.name] = state
+        return [
+            seen.get((p.role, p.name))
+            or ParticipantState(p, "unknown", None, reason=f"its controller ({p.kind}) gave no answer for {p.name}")
+            for p in participants
+        ]
+
+    def with_lease(self, until: datetime) -> Cast:
+        """The same cast under a lease."""
+        return replace(self, context=replace(self.context, lease_until=until))
+
+    def close(self) -> None:
+        """Let every controller go."""
+        for controller in self.controllers.values():
+            controller.close()
+
+
+def describe(states: Iterable[ParticipantState]) -> str:
+    """One line on who is in which state, for a log or an error."""
+    return "; ".join(
+        f"{s.participant.role} {s.participant.name} {s.status}"
+        + (f" on {s.topic}" if s.topic else "")
+        + (f" ({s.reason})" if s.reason else "")
+        for s in states
+    )
+
+
+def wait_for(
+    cast: Cast,
+    participants: Sequence[Participant],
+    wanted: Callable[[ParticipantState], bool],
+    *,
+    what: str,
+    clock: Clock,
+    deadline: datetime,
+    progress: Progress,
+) -> list[ParticipantState]:
+    """Observe until every participant is as wanted.
+
+    Raises ``DrainTimedOut`` at the deadline, naming those that are not. A controller that cannot be read for
+    a moment is asked again; the last thing it said is part of the error.
+    """
+    said = ""
+    while True:
+        try:
+            states = cast.observe(participants)
+            open_ = [s for s in states if not wanted(s)]
+            text = describe(open_)
+        except Transient as error:
+            open_, text = [], str(error)
+            states = []
+        if states and not open_:
+            return states
+        if text != said:
+            progress(f"waiting until {what}: {text}")
+            said = text
+        if clock.now() >= deadline:
+            raise DrainTimedOut(
+                f"Not all participants are where they should be ({what}) at the end of the time allowed: {text}. "
+                "Nothing further is done; see who is named, and start again."
+            )
+        clock.sleep(POLL_S)
+
+
+def begin_freeze(journal: Journal, claim: Claim, clock: Clock, budget: timedelta) -> Freeze:
+    """Start the freeze clock, once: a repeated or resumed step gets the freeze that is already running."""
+    row = journal.step(claim.migration_id, FREEZE)
+    if row is not None and row.state == "intended":
+        return Freeze.from_data(row.data)
+    row = journal.intend(claim, FREEZE, Freeze.begin(clock.now(), budget).to_data())
+    freeze = Freeze.from_data(row.data)
+    journal.event(claim, "freeze_begun", "topicshift", row.data)
+    return freeze
+
+
+def current_freeze(journal: Journal, claim: Claim) -> Freeze | None:
+    """The freeze that is running, if any."""
+    row = journal.step(claim.migration_id, FREEZE)
+    return Freeze.from_data(row.data) if row is not None and row.state == "intended" else None
+
+
+def require_lease(freeze: Freeze | None, clock: Clock, act: str) -> Freeze:
+    """Before each act after the fence. Raises ``DrainTimedOut`` when the time left is too short to act safely."""
+    if freeze is None:
+        raise Refused(f"No freeze is running, so {act} is refused: producers may be writing to the source.")
+    left = freeze.left(clock.now())
+    if left <= 0:
+        raise DrainTimedOut(
+            f"The freeze budget is used up ({-left:.1f} s past the last moment to act), so {act} is refused. "
+            "Producers go back to the source. Raise freeze_budget, or wait for less lag before the fence."
+        )
+    return freeze
+
+
+def stop_producers(
+    cast: Cast,
+    producers: Sequence[Participant],
+    *,
+    clock: Clock,
+    deadline: datetime,
+    progress: Progress,
+) -> list[ParticipantState]:
+    """Stop every producer and wait until each says so. Safe to repeat."""
+    for controller, ps in cast.each(producers):
+        controller.stop(cast.context, ps)
+    return wait_for(
+        cast,
+        producers,
+        lambda s: s.status == "stopped",
+        what="every producer says stopped",
+        clock=clock,
+        deadline=deadline,
+        progress=progress,
+    )
+
+
+def switch_producers(
+    cast: Cast,
+    producers: Sequence[Participant],
+    *,
+    journal: Journal,
+    claim: Claim,
+    clock: Clock,
+    recheck: Callable[[], None],
+    progress: Progress,
+    settle: timedelta = timedelta(seconds=60),
+) -> dict[str, Any]:
+    """Point every producer to the target and start it; the freeze ends when all of them run there.
+
+    ``recheck`` must raise if anything was written to the source after the fence; it is called just before the act.
+    """
+    ctx = cast.context
+    row = journal.step(claim.migration_id, SWITCH_PRODUCERS)
+    if row is None or row.state not in ("intended", "done"):
+        freeze = require_lease(current_freeze(journal, claim), clock, "switching producers")
+        recheck()
+        journal.intend(claim, SWITCH_PRODUCERS, {"target": ctx.target, "at": clock.now().isoformat()})
+        require_lease(freeze, clock, "switching producers")
+    if row is None or row.state != "done":
+        _finish_switch(cast, producers, journal=journal, claim=claim, clock=clock, recheck=recheck)
+    states = wait_for(
+        cast,
+        producers,
+        lambda s: s.status == "running" and s.topic == ctx.target,
+        what=f"every producer runs on {ctx.target}",
+        clock=clock,
+        deadline=clock.now() + settle,
+        progress=progress,
+    )
+    now = clock.now()
+    data: dict[str, Any] = {"target": ctx.target, "finished_at": now.isoformat()}
+    running = current_freeze(journal, claim)
+    if running is not None:
+        data["freeze_seconds"] = round((now - running.started_at).total_seconds(), 3)
+        journal.finish(claim, FREEZE, {**running.to_data(), "ended_at": now.isoformat(), "how": "switched"})
+    if row is None or row.state != "done":
+        journal.finish(claim, SWITCH_PRODUCERS, data)
+        journal.event(claim, "producers_switched", "topicshift", {**data, "states": describe(states)})
+    return data
+
+
+def _finish_switch(
+    cast: Cast,
+    producers: Sequence[Participant],
+    *,
+    journal: Journal,
+    claim: Claim,
+    clock: Clock,
+    recheck: Callable[[], None],
+) -> None:
+    ctx = cast.context
+    waiting = [s.participant for s in cast.observe(producers) if not (s.status == "running" and s.topic == ctx.target)]
+    if not waiting:
+        return
+    # A try that died between intent and act comes here too: the guards hold for it as well.
+    require_lease(current_freeze(journal, claim), clock, "switching producers")
+    recheck()
+    for controller, ps in cast.each(waiting):
+        controller.point(ctx, ps, ctx.target)
+    for controller, ps in cast.each(waiting):
+        controller.start(ctx, ps)
+
+
+def give_back(
+    cast: Cast,
+    producers: Sequence[Participant],
+    *,
+    admin: ClusterAdmin,
+    journal: Journal,
+    claim: Claim,
+    clock: Clock,
+    unfence: Callable[[], None],
+    progress: Progress,
+    wait: timedelta = timedelta(seconds=60),
+) -> tuple[GiveBack, str]:
+    """Put producers back on the source after a failure inside the freeze, unless they are already switched.
+
+    Raises ``AmbiguousState`` where it cannot be told; nothing is changed then. Safe to repeat.
+    """
+    ctx = cast.context
+    freeze_row = journal.step(claim.migration_id, FREEZE)
+    switch_row = journal.step(claim.migration_id, SWITCH_PRODUCERS)
+    topics = {s.participant.name: s.topic for s in cast.observe(producers)}
+    decision, why = decide_give_back(
+        freeze_state=freeze_row.state if freeze_row else None,
+        switch_state=switch_row.state if switch_row else None,
+        producer_topics=topics,
+        target=ctx.target,
+        target_records=used_offsets(admin, ctx.target),
+    )
+    if decision is GiveBack.AMBIGUOUS:
+        journal.event(claim, "give_back_ambiguous", "topicshift", {"why": why})
+        raise AmbiguousState(
+            f"Producers were not given back to {ctx.source}: {why}. Look at each producer, then use the DAG "
+            f"topic_rollback (nothing in {ctx.target} yet) or go on with this run."
+        )
+    if decision is not GiveBack.TO_SOURCE:
+        return decision, why
+    assert freeze_row is not None
+    unfence()
+    back_to_source(cast, producers)
+    states = (
+        wait_for(
+            cast,
+            [p for p in producers if not _person(cast, p)],
+            lambda s: s.status == "running" and s.topic == ctx.source,
+            what=f"every producer runs on {ctx.source} again",
+            clock=clock,
+            deadline=clock.now() + wait,
+            progress=progress,
+        )
+        if any(not _person(cast, p) for p in producers)
+        else []
+    )
+    now = clock.now().isoformat()
+    if switch_row is not None and switch_row.state == "intended":
+        journal.finish(claim, SWITCH_PRODUCERS, {"undone_at": now}, state="undone")
+    journal.finish(claim, FREEZE, {**freeze_row.data, "ended_at": now, "how": "given back"}, state="undone")
+    journal.event(claim, "producers_given_back", "topicshift", {"why": why, "states": describe(states)})
+    return decision, why
+
+
+def back_to_source(cast: Cast, producers: Sequence[Participant]) -> None:
+    """Point every producer to the source and start it there. Idempotent."""
+    for controller, ps in cast.each(producers):
+        controller.point(cast.context, ps, cast.context.source)
+    for controller, ps in cast.each(producers):
+        controller.start(cast.context, ps)
+
+
+def _person(cast: Cast, participant: Participant) -> bool:
+    return cast.controllers[participant.kind].needs_person
+
+
+def used_offsets(admin: ClusterAdmin, topic: str) -> int | None:
+    """The sum of END_U over all partitions of a topic: 0 only if nothing was ever written to it.
+
+    A topic that does not exist holds nothing (0). None where a partition cannot be read.
+    """
+    try:
+        if admin.topic(topic) is None:
+            return 0
+        ends = [o.end for o in admin.offsets(topic).values()]
+    except Unreadable:
+        return None
+    return None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
