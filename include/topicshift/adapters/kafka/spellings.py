@@ -1,0 +1,278 @@
+"""The same connection facts in the words of kafka-python and of Spark (Java)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from topicshift.core.errors import AccessDenied, SpecError, Unreadable
+
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+
+
+def _protocol(config: Mapping[str, Any]) -> str:
+    return str(config.get("security.protocol", "PLAINTEXT")).upper()
+
+
+def _mechanism(config: Mapping[str, Any]) -> str:
+    return str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
+
+
+def _checks_host(config: Mapping[str, Any]) -> bool:
+    return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+
+
+def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -> dict[str, Any]:
+    """The keyword arguments of a kafka-python client for a librdkafka config.
+
+    ``timeout_s`` bounds each request and the bootstrap. Raises ``SpecError`` for what kafka-python cannot do
+    (a certificate it cannot load). The result holds secrets: never log it.
+    """
+    out: dict[str, Any] = {
+        "bootstrap_servers": [s.strip() for s in str(config["bootstrap.servers"]).split(",") if s.strip()],
+        "client_id": str(config.get("client.id", "topicshift")),
+        "security_protocol": _protocol(config),
+        "request_timeout_ms": int(timeout_s * 1000),
+        "bootstrap_timeout_ms": int(timeout_s * 1000),
+    }
+    if out["security_protocol"].startswith("SASL"):
+        mechanism = _mechanism(config)
+        out["sasl_mechanism"] = mechanism
+        if mechanism == "GSSAPI":
+            out["sasl_kerberos_service_name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
+        elif mechanism == "OAUTHBEARER":
+            out["sasl_oauth_token_provider"] = _token_provider(config, timeout_s)
+        else:
+            out["sasl_plain_username"] = str(config.get("sasl.username", ""))
+            out["sasl_plain_password"] = str(config.get("sasl.password", ""))
+    if out["security_protocol"].endswith("SSL"):
+        out["ssl_context"] = ssl_context(config)
+    return out
+
+
+def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext:
+    """A TLS context with the trust and the client certificate of a librdkafka config (files, PEM texts or PKCS12)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = _checks_host(config)
+    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        if "ssl.ca.pem" in config:
+            context.load_verify_locations(cadata=str(config["ssl.ca.pem"]))
+        elif "ssl.ca.location" in config:
+            place = Path(str(config["ssl.ca.location"]))
+            context.load_verify_locations(
+                cafile=None if place.is_dir() else str(place), capath=str(place) if place.is_dir() else None
+            )
+        else:
+            context.load_default_certs()
+        _load_client_certificate(context, config)
+    except (OSError, ssl.SSLError, ValueError) as exc:
+        raise SpecError(
+            f"The TLS files of the Kafka connection cannot be loaded: {exc}. Check ssl.ca.location, "
+            "ssl.certificate.location, ssl.key.location, ssl.keystore.location and the passwords that go with them."
+        ) from None
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    password = str(config["ssl.key.password"]) if "ssl.key.password" in config else None
+    if "ssl.keystore.location" in config:
+        chain, key = _pkcs12(Path(str(config["ssl.keystore.location"])), str(config.get("ssl.keystore.password", "")))
+        _load_pem(context, chain, key, None)
+    elif "ssl.certificate.pem" in config:
+        key_pem = str(config.get("ssl.key.pem", "")).encode()
+        _load_pem(context, str(config["ssl.certificate.pem"]).encode(), key_pem, password)
+    elif "ssl.certificate.location" in config:
+        key_file = config.get("ssl.key.location")
+        context.load_cert_chain(str(config["ssl.certificate.location"]), str(key_file) if key_file else None, password)
+
+
+def _load_pem(context: ssl.SSLContext, chain: bytes, key: bytes, password: str | None) -> None:
+    # ssl takes files only; the file is private to this user and gone before the call returns.
+    with tempfile.TemporaryDirectory(prefix="topicshift-") as folder:
+        file = Path(folder) / "client.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(key + b"\n" + chain)
+        context.load_cert_chain(str(file), password=password)
+
+
+def _pkcs12(file: Path, password: str) -> tuple[bytes, bytes]:
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+    except ImportError:
+        raise SpecError(
+            "ssl.keystore.location names a PKCS12 file; reading producers and transactions from the broker needs the "
+            "Python package cryptography for that. Install it, or use PEM files "
+            "(ssl.certificate.location, ssl.key.location)."
+        ) from None
+    key, certificate, more = pkcs12.load_key_and_certificates(file.read_bytes(), password.encode() or None)
+    if key is None or certificate is None:
+        raise ValueError(f"{file.name} holds no private key with its certificate")
+    chain = b"".join(c.public_bytes(Encoding.PEM) for c in [certificate, *more])
+    return chain, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _token_provider(config: Mapping[str, Any], timeout_s: float) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    if str(config.get("sasl.oauthbearer.method", "")).lower() != "oidc":
+        raise SpecError(
+            "OAUTHBEARER needs sasl.oauthbearer.method=oidc with sasl.oauthbearer.token.endpoint.url, "
+            "sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret; a token callback cannot be handed to every "
+            "client used here. Set these four, or use SCRAM or a certificate."
+        )
+
+    class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
+        """OAuth 2.0 client credentials (RFC 6749, section 4.4); a token is kept until shortly before its end."""
+
+        _token = ""
+        _until = 0.0
+
+        def token(self) -> str:
+            if time.monotonic() >= self._until:
+                self._token, lifetime = fetch_token(config, timeout_s)
+                self._until = time.monotonic() + 0.8 * lifetime
+            return self._token
+
+    return ClientCredentials()
+
+
+def fetch_token(config: Mapping[str, Any], timeout_s: float) -> tuple[str, float]:
+    """A bearer token and its lifetime in seconds from ``sasl.oauthbearer.token.endpoint.url``.
+
+    Raises ``AccessDenied`` when the endpoint refuses the client, ``Unreadable`` when it cannot be reached.
+    """
+    url = str(config.get("sasl.oauthbearer.token.endpoint.url", ""))
+    if not url.startswith(("https://", "http://")):
+        raise SpecError("sasl.oauthbearer.token.endpoint.url must be an http or https address. Correct it.")
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": str(config.get("sasl.oauthbearer.client.id", "")),
+        "client_secret": str(config.get("sasl.oauthbearer.client.secret", "")),
+    }
+    if "sasl.oauthbearer.scope" in config:
+        form["scope"] = str(config["sasl.oauthbearer.scope"])
+    request = urllib.request.Request(url, data=urllib.parse.urlencode(form).encode())  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+            body = json.load(answer)
+        return str(body["access_token"]), float(body.get("expires_in", 60))
+    except urllib.error.HTTPError as exc:
+        with contextlib.closing(exc):
+            raise AccessDenied(
+                f"The token endpoint {url} answered {exc.code} to client {form['client_id']!r}. Without a token no "
+                "broker can be asked. Check sasl.oauthbearer.client.id, its secret and scope."
+            ) from None
+    except (OSError, ValueError, KeyError) as exc:
+        raise Unreadable(
+            f"The token endpoint {url} gave no usable token ({type(exc).__name__}). Without one no broker can be "
+            "asked. Check sasl.oauthbearer.token.endpoint.url and that it can be reached from here."
+        ) from None
+
+
+def spark_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """The ``kafka.*`` options of Spark's Kafka source for a librdkafka config.
+
+    They hold secrets: hand them over in a file that only the job's user can read, never in an argument list.
+    Raises ``SpecError`` for what the Java client has no counterpart for.
+    """
+    protocol = _protocol(config)
+    out = {"kafka.bootstrap.servers": str(config["bootstrap.servers"]), "kafka.security.protocol": protocol}
+    if "client.id" in config:
+        out["kafka.client.id"] = str(config["client.id"])
+    if protocol.startswith("SASL"):
+        mechanism = _mechanism(config)
+        out["kafka.sasl.mechanism"] = mechanism
+        out["kafka.sasl.jaas.config"] = _jaas_line(mechanism, config)
+        if mechanism == "GSSAPI":
+            out["kafka.sasl.kerberos.service.name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
+        if mechanism == "OAUTHBEARER":
+            out["kafka.sasl.oauthbearer.token.endpoint.url"] = str(
+                config.get("sasl.oauthbearer.token.endpoint.url", "")
+            )
+            out["kafka.sasl.login.callback.handler.class"] = (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+            )
+    if protocol.endswith("SSL"):
+        out |= _java_tls(config)
+    return out
+
+
+def _java_tls(config: Mapping[str, Any]) -> dict[str, str]:
+    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+        raise SpecError(
+            "enable.ssl.certificate.verification=false has no counterpart in Java, and the Spark jobs would fail. "
+            "Name the broker's CA in ssl.ca.location instead."
+        )
+    out = {"kafka.ssl.endpoint.identification.algorithm": "https" if _checks_host(config) else ""}
+    if "ssl.ca.pem" in config:
+        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": str(config["ssl.ca.pem"])}
+    elif "ssl.ca.location" in config:
+        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(config["ssl.ca.location"])}
+    if "ssl.keystore.location" in config:
+        out |= {
+            "kafka.ssl.keystore.type": "PKCS12",
+            "kafka.ssl.keystore.location": str(config["ssl.keystore.location"]),
+        }
+        if "ssl.keystore.password" in config:
+            out["kafka.ssl.keystore.password"] = str(config["ssl.keystore.password"])
+            out["kafka.ssl.key.password"] = str(config["ssl.keystore.password"])
+    elif "ssl.certificate.pem" in config or "ssl.certificate.location" in config:
+        out["kafka.ssl.keystore.type"] = "PEM"
+        out["kafka.ssl.keystore.certificate.chain"] = _pem(config, "ssl.certificate")
+        out["kafka.ssl.keystore.key"] = _pem(config, "ssl.key")
+        if "ssl.key.password" in config:
+            out["kafka.ssl.key.password"] = str(config["ssl.key.password"])
+    return out
+
+
+def _pem(config: Mapping[str, Any], stem: str) -> str:
+    if f"{stem}.pem" in config:
+        return str(config[f"{stem}.pem"])
+    place = str(config.get(f"{stem}.location", ""))
+    try:
+        return Path(place).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        raise SpecError(f"{stem}.location: {place!r} cannot be read as PEM. Give a readable PEM file.") from None
+
+
+def _quoted(value: Any) -> str:
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _jaas_line(mechanism: str, config: Mapping[str, Any]) -> str:
+    if mechanism in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
+        module = _PLAIN if mechanism == "PLAIN" else _SCRAM
+        options = {"username": config.get("sasl.username", ""), "password": config.get("sasl.password", "")}
+    elif mechanism == "OAUTHBEARER":
+        module = _OAUTH
+        options = {
+            option: config[f"sasl.oauthbearer.{key}"]
+            for option, key in (("clientId", "client.id"), ("clientSecret", "client.secret"), ("scope", "scope"))
+            if f"sasl.oauthbearer.{key}" in config
+        }
+    elif mechanism == "GSSAPI":
+        module = _KRB5
+        options = {"useKeyTab": "true", "storeKey": "true"} if "sasl.kerberos.keytab" in config else {}
+        options |= {"keyTab": config["sasl.kerberos.keytab"]} if options else {"useTicketCache": "true"}
+        if "sasl.kerberos.principal" in config:
+            options["principal"] = config["sasl.kerberos.principal"]
+    else:
+        raise SpecError(
+            f"sasl.mechanism: {mechanism} is not known to Spark's Kafka client. Use PLAIN, SCRAM or OAUTHBEARER."
+        )
+    return f"{module} required " + " ".join(f"{k}={_quoted(v)}" for k, v in options.items()) + ";"
