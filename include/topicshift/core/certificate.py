@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from topicshift.core.base import Model
 
 
@@ -62,7 +64,9 @@ class DrainCertificate(Model):
     fence_offsets: dict[int, int] | None
     verdict: Verdict
     groups: list[GroupEvidence]
-    reasons: list[str] = []
+    reasons: list[str] = Field(default_factory=list)
     """Codes that concern the topic as a whole (an undeclared group, a listing that may be filtered, ...)."""
     valid_for_s: float | None = None
     """Age in seconds after which this certificate is void."""
+    issued_by: str | None = None
+    """Run and epoch that took it; a restart voids it. None for a certificate taken by hand."""
