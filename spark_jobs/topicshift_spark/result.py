@@ -1,0 +1,100 @@
+"""The one JSON result of a job, written atomically, and the exit code that goes with it.
+
+The verdict is the file, never the exit code alone: a job that dies leaves no file, or the one of an earlier try at
+another path, and never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from topicshift.core.errors import SpecError, TopicshiftError
+
+
+def local_path(where: str) -> Path:
+    """A plain path or a ``file:`` URL as a path of the driver's machine.
+
+    Raises ``SpecError`` for any other scheme: the driver writes to a folder, the evidence store takes it from there.
+    """
+    parsed = urlparse(where)
+    if parsed.scheme in ("", "file"):
+        return Path(unquote(parsed.path) if parsed.scheme else where).expanduser()
+    raise SpecError(
+        f"The output {where!r} is a {parsed.scheme} URL. The driver writes its result to a local folder, so that the "
+        "write is atomic. Give a folder, and copy the result from there."
+    )
+
+
+def prepare_folder(where: str) -> Path:
+    """Make the output folder and prove that it can be written, before any work is done.
+
+    Raises ``SpecError`` with the reason otherwise.
+    """
+    folder = local_path(where)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SpecError(
+            f"The output folder {folder} cannot be written ({error.strerror}). Without it there is no result. "
+            "Give a folder that this user may create and write."
+        ) from error
+    return folder
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees all of it or none: temporary file beside it, fsync, rename."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes it private; the reader may be another user
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write ``value`` as JSON, atomically. Raises ``SpecError`` when the file cannot be written."""
+    try:
+        write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    except OSError as error:
+        raise SpecError(f"{path} cannot be written ({error.strerror}); the job's result is lost.") from error
+
+
+def run(main: Callable[[Sequence[str]], int]) -> None:
+    """Run a job's ``main(arguments)`` and end the process with its code: 0, or the code of the error's type.
+
+    Anything unforeseen is 4 (unknown), with its first line on stderr and the traceback behind
+    ``TOPICSHIFT_DEBUG=1``: an answer that could not be computed is never a yes.
+    """
+    try:
+        code = main(sys.argv[1:])
+    except TopicshiftError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted; no result was written", file=sys.stderr)
+        code = 4
+    except Exception as error:  # noqa: BLE001 - the boundary of the process
+        if os.environ.get("TOPICSHIFT_DEBUG"):
+            traceback.print_exc()
+        line = str(error).strip().splitlines()
+        print(f"error: {type(error).__name__}: {line[0] if line else ''}", file=sys.stderr)
+        code = 4
+    sys.stdout.flush()
+    sys.exit(code)

@@ -1,0 +1,305 @@
+"""A Kafka topic as Spark reads it: client properties, frozen offsets, and the DataFrame over exactly these.
+
+The offsets are asked of the broker by the Java admin client that comes with Spark's Kafka connector, so one set of
+client properties serves asking and reading. Both ends of every partition are frozen before the first record is read:
+a read that follows a live end never means the same twice, and an end past the log hangs the source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from topicshift.core.errors import AccessDenied, NotFound, SpecError, Transient, Unreadable
+
+SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+"""Columns of the Kafka source; with ``headers=True`` also ``headers array<struct<key string, value binary>>``."""
+
+_LINE = re.compile(r"\s*([^=:\s]+)\s*[=:\s]\s*(.*)", re.DOTALL)
+# Set by Spark itself (it refuses them), or of no meaning to a reader that names its offsets.
+_NOT_OURS = {
+    "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "group.id", "group.instance.id",
+    "transactional.id", "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
+    "sasl.username", "sasl.password", "sasl.mechanisms", "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets [start, end) of one partition."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The number of offsets; records are at most as many (markers and compacted records leave holes)."""
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker describes it. ``without_leader`` are partitions that cannot be read now."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    without_leader: tuple[int, ...]
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """A client properties file (``key=value`` lines, ``#`` and ``!`` comments, ``\\`` continues a line).
+
+    Raises ``SpecError`` when it cannot be read or a line is not a property. Values never go into a message.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise SpecError(f"--kafka-config {path}: {reason}. Give a client properties file.") from error
+    found: dict[str, str] = {}
+    pending = ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = pending + (raw.lstrip() if pending else raw)
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        pending = ""
+        if not line.strip() or line.lstrip()[0] in "#!":
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise SpecError(f"--kafka-config {path}, line {number} is not a property; write key=value.")
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def client_properties(config_file: str | None, bootstrap: str | None) -> dict[str, str]:
+    """Java client properties from a file and/or a bootstrap address (which wins).
+
+    librdkafka's names for credentials and certificates (``sasl.username``, ``ssl.ca.location``, ...) are translated,
+    so that one file serves the command line and the Spark jobs. Raises ``SpecError`` without an address.
+    """
+    given = read_properties(config_file) if config_file else {}
+    out = {k: v for k, v in given.items() if k not in _NOT_OURS}
+    if bootstrap:
+        out["bootstrap.servers"] = bootstrap
+    if not out.get("bootstrap.servers"):
+        raise SpecError(
+            "No broker address was given. Give --bootstrap-server HOST:PORT, or --kafka-config FILE that sets "
+            "bootstrap.servers."
+        )
+    if "sasl.mechanism" not in out and "sasl.mechanisms" in given:
+        out["sasl.mechanism"] = given["sasl.mechanisms"]
+    if "sasl.username" in given and "sasl.jaas.config" not in out:
+        out["sasl.jaas.config"] = _jaas(out.get("sasl.mechanism", ""), given)
+    out.update({k: v for k, v in _pem(given).items() if k not in out})
+    return out
+
+
+def _jaas(mechanism: str, given: Mapping[str, str]) -> str:
+    modules = {"PLAIN": "plain.PlainLoginModule", "SCRAM": "scram.ScramLoginModule"}
+    module = modules.get(mechanism.upper().split("-")[0])
+    if module is None:
+        raise SpecError(
+            f"sasl.mechanism {mechanism or '(not set)'} with sasl.username: only PLAIN and SCRAM-SHA-256/512 take a "
+            "user name. For others give sasl.jaas.config and the Java client's settings."
+        )
+
+    def quote(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    user, word = quote(given["sasl.username"]), quote(given.get("sasl.password", ""))
+    return f"org.apache.kafka.common.security.{module} required username={user} password={word};"
+
+
+def _pem(given: Mapping[str, str]) -> dict[str, str]:
+    def text(name: str) -> str | None:
+        if f"{name}.pem" in given:
+            return given[f"{name}.pem"]
+        path = given.get(f"{name}.location")
+        if path is None:
+            return None
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SpecError(f"{name}.location {path}: {error.strerror}.") from error
+
+    out: dict[str, str] = {}
+    if (ca := text("ssl.ca")) is not None:
+        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": ca}
+    chain, key = text("ssl.certificate"), text("ssl.key")
+    if chain is not None and key is not None:
+        out |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    return out
+
+
+class Cluster:
+    """Questions to the broker, each bounded by ``timeout_s``; a context manager.
+
+    Raises ``NotFound`` for a topic that does not exist (it is never created), ``AccessDenied`` for a missing right,
+    ``Transient`` for passing faults and ``Unreadable`` for everything else, each with the address or topic.
+    """
+
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str], timeout_s: float = 30.0) -> None:
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
+        self._timeout_ms = int(timeout_s * 1000)
+        self._where = properties["bootstrap.servers"]
+        admin = self._jvm.org.apache.kafka.clients.admin.Admin
+        if not hasattr(admin, "create"):
+            raise SpecError(
+                "The Kafka client is not on Spark's class path. Pass the connector's jars with --jars (make setup "
+                "puts them into build/jars/spark)."
+            )
+        java = self._jvm.java.util.Properties()
+        for key, value in {
+            **properties,
+            "request.timeout.ms": str(min(10_000, self._timeout_ms)),
+            "default.api.timeout.ms": str(self._timeout_ms),
+        }.items():
+            java.put(key, value)
+        try:
+            self._admin = admin.create(java)
+        except Py4JJavaError as error:
+            raise _translate(error, f"the broker at {self._where}") from error
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the admin client; waits at most a second for it."""
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
+
+    def _get(self, future: Any, what: str) -> Any:
+        try:
+            return future.get(self._timeout_ms + 2_000, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+        except Py4JJavaError as error:
+            raise _translate(error, f"{what} at {self._where}") from error
+
+    def topic(self, name: str) -> Topic:
+        """The topic's id and partitions."""
+        names = self._jvm.java.util.ArrayList()
+        names.add(name)
+        found = self._get(self._admin.describeTopics(names).allTopicNames(), f"topic {name}").get(name)
+        leaders = {int(p.partition()): p.leader() is not None and p.leader().id() >= 0 for p in found.partitions()}
+        return Topic(
+            name,
+            str(found.topicId().toString()),
+            tuple(sorted(leaders)),
+            tuple(sorted(p for p, ok in leaders.items() if not ok)),
+        )
+
+    def ranges(self, topic: Topic, *, read_committed: bool = True) -> dict[int, Range]:
+        """[log start, end) of every partition; the end is END_C (the LSO) or, read uncommitted, END_U."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        starts = self._list(topic, spec.earliest(), read_committed=False)
+        ends = self._list(topic, spec.latest(), read_committed=read_committed)
+        return {p: Range(starts[p][0], max(starts[p][0], ends[p][0])) for p in topic.partitions}
+
+    def first_at(self, topic: Topic, timestamp_ms: int) -> dict[int, tuple[int, int] | None]:
+        """Per partition the offset and timestamp (ms) of the first record not older than this, or None."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
+        found = self._list(topic, spec, read_committed=False)
+        return {p: (o if o[0] >= 0 else None) for p, o in found.items()}
+
+    def latest_timestamps(self, topic: Topic) -> dict[int, int | None]:
+        """Per partition the largest timestamp (ms) of its records, or None when it is empty."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.maxTimestamp()
+        found = self._list(topic, spec, read_committed=False)
+        return {p: (o[1] if o[1] >= 0 else None) for p, o in found.items()}
+
+    def _list(self, topic: Topic, spec: Any, *, read_committed: bool) -> dict[int, tuple[int, int]]:
+        common = self._jvm.org.apache.kafka.common
+        asked, where = self._jvm.java.util.HashMap(), {}
+        for p in topic.partitions:
+            where[p] = common.TopicPartition(topic.name, p)
+            asked.put(where[p], spec)
+        level = common.IsolationLevel.READ_COMMITTED if read_committed else common.IsolationLevel.READ_UNCOMMITTED
+        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        found = self._get(self._admin.listOffsets(asked, options).all(), f"offsets of topic {topic.name}")
+        out: dict[int, tuple[int, int]] = {}
+        for p, tp in where.items():
+            info = found.get(tp)
+            out[p] = (int(info.offset()), int(info.timestamp()))
+        return out
+
+
+def _translate(error: Py4JJavaError, what: str) -> Exception:
+    cause = error.java_exception
+    while cause.getCause() is not None and cause.getClass().getSimpleName() in (
+        "ExecutionException",
+        "CompletionException",
+        "KafkaException",
+    ):
+        cause = cause.getCause()
+    name, text = str(cause.getClass().getSimpleName()), str(cause.getMessage())
+    if name == "UnknownTopicOrPartitionException":
+        return NotFound(f"{what}: the broker has no such topic (or this user may not see it). Check the name.")
+    if name == "InvalidTopicException":
+        return SpecError(f"{what}: not a legal topic name ({text}).")
+    if name.endswith("AuthorizationException"):
+        return AccessDenied(f"{what}: not authorised ({text}). Grant DESCRIBE and READ on the topic.")
+    if name in ("SaslAuthenticationException", "SslAuthenticationException"):
+        return AccessDenied(f"{what}: the broker refused the credentials ({name}).")
+    if name == "ConfigException":
+        return SpecError(f"The Kafka client refuses its settings: {text}")
+    if name in ("LeaderNotAvailableException", "NotLeaderOrFollowerException"):
+        return Transient(f"{what}: no leader just now ({name}). Try again.")
+    return Unreadable(f"{what} could not be read within the time-out ({name}: {text}). Is the broker reachable?")
+
+
+def read(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    topic: str,
+    ranges: Mapping[int, Range],
+    *,
+    read_committed: bool = True,
+    min_partitions: int | None = None,
+    headers: bool = False,
+    poll_timeout_s: float = 45.0,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of exactly these ranges, with the columns of :data:`SCHEMA`.
+
+    Partitions whose range is empty are not asked for. ``min_partitions`` splits large partitions over more tasks. A
+    range that is no longer all there fails the query (``failOnDataLoss``), and so does a broker that is silent for
+    ``poll_timeout_s``.
+    """
+    wanted = {p: r for p, r in sorted(ranges.items()) if r.size}
+    schema = SCHEMA + (", headers array<struct<key: string, value: binary>>" if headers else "")
+    if not wanted:
+        return spark.createDataFrame([], schema)
+    given = {
+        "assign": json.dumps({topic: list(wanted)}),
+        "startingOffsets": json.dumps({topic: {str(p): r.start for p, r in wanted.items()}}),
+        "endingOffsets": json.dumps({topic: {str(p): r.end for p, r in wanted.items()}}),
+        "failOnDataLoss": "true",
+        "includeHeaders": str(headers).lower(),
+        "kafkaConsumer.pollTimeoutMs": str(int(poll_timeout_s * 1000)),
+        "kafka.isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        # A topic that is deleted meanwhile must not come back to life, empty.
+        "kafka.allow.auto.create.topics": "false",
+        **{f"kafka.{k}": v for k, v in properties.items()},
+        **(options or {}),
+    }
+    if min_partitions is not None and min_partitions > len(wanted):
+        given["minPartitions"] = str(min_partitions)
+    return spark.read.format("kafka").options(**given).load()
+
+
+def total(ranges: Iterable[Range]) -> int:
+    """The number of offsets in all of these."""
+    return sum(r.size for r in ranges)
