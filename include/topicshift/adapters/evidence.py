@@ -1,0 +1,160 @@
+"""Evidence: the files that a migration leaves behind, in one folder of an object store or of the local disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from topicshift.core.errors import SpecError, TopicshiftError, Unreadable
+
+ENV = "TOPICSHIFT_EVIDENCE"
+"""The environment variable that names the folder."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# A PUT shows whole or not at all on these; elsewhere a file is written beside and then moved.
+_ATOMIC_PUT = frozenset({"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"})
+
+
+class FsspecEvidence:
+    """:class:`topicshift.ports.EvidenceStore` over fsspec: ``base_url/<migration id>/<name>``.
+
+    ``base_url`` is a local path, a ``file://`` URL, or any URL that fsspec has a file system for (``s3://bucket/dir``);
+    ``options`` go to that file system (credentials belong there or into its own environment, never into the URL, which
+    ends up in reports). A file shows whole or not at all, and replaces one of the same name. Raises ``SpecError`` for
+    a bad base, id or name, and ``Unreadable`` when the store does not answer.
+    """
+
+    def __init__(self, base_url: str, options: Mapping[str, Any] | None = None) -> None:
+        text = base_url.strip()
+        if not text:
+            raise SpecError(f"The evidence folder is empty. Give a folder or a URL, for instance with {ENV}.")
+        if "://" in text and "@" in urlsplit(text).netloc and ":" in urlsplit(text).netloc.rsplit("@", 1)[0]:
+            raise SpecError(
+                "The evidence URL carries a password, and it would be printed in every report. "
+                "Give credentials through the environment of the store instead."
+            )
+        if "://" not in text:
+            text = str(Path(text).expanduser().absolute())
+        try:
+            self._fs, root = url_to_fs(text, **dict(options or {}))
+        except (ValueError, ImportError) as exc:
+            raise SpecError(
+                f"The evidence folder {text} cannot be used: {exc}. Give a local folder, or a URL of a store whose "
+                f"fsspec package is installed. Known here: {', '.join(sorted(fsspec.available_protocols()))}."
+            ) from None
+        self._root = root.rstrip("/")
+        self._local = isinstance(self._fs, LocalFileSystem)
+
+    @property
+    def base_url(self) -> str:
+        """The folder as a URL (``file://`` for a local one)."""
+        return str(self._fs.unstrip_protocol(self._root)).rstrip("/")
+
+    def write(self, migration_id: str, name: str, data: bytes | str) -> str:
+        """Write one file and return its URL. Text is written as UTF-8."""
+        path = self._path(migration_id, name)
+        content = data.encode() if isinstance(data, str) else data
+        try:
+            if self._local:
+                _write_local(Path(path), content)
+            elif set(_protocols(self._fs)) & _ATOMIC_PUT:
+                self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                self._fs.pipe_file(path, content)
+            else:
+                self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                beside = f"{path.rsplit('/', 1)[0]}/.{name}.{secrets.token_hex(6)}"
+                self._fs.pipe_file(beside, content)
+                self._fs.mv(beside, path)
+        except Exception as exc:
+            raise self._error("written", path, exc) from exc
+        return self.url(migration_id, name)
+
+    def read(self, migration_id: str, name: str) -> bytes | None:
+        """The file's content, None if there is no such file."""
+        path = self._path(migration_id, name)
+        try:
+            return bytes(self._fs.cat_file(path))
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            raise self._error("read", path, exc) from exc
+
+    def names(self, migration_id: str) -> list[str]:
+        """The names of the migration's files, sorted; files that are being written are left out."""
+        folder = f"{self._root}/{_checked(migration_id, 'migration id')}"
+        try:
+            self._fs.invalidate_cache(folder)
+            found = self._fs.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
+        except Exception as exc:
+            raise self._error("listed", folder, exc) from exc
+        names = (str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+        return sorted(name for name in names if _NAME.fullmatch(name))
+
+    def url(self, migration_id: str, name: str) -> str:
+        """The URL of a file, written or not."""
+        return str(self._fs.unstrip_protocol(self._path(migration_id, name)))
+
+    def _path(self, migration_id: str, name: str) -> str:
+        return f"{self._root}/{_checked(migration_id, 'migration id')}/{_checked(name, 'file name')}"
+
+    def _error(self, act: str, path: str, exc: Exception) -> TopicshiftError:
+        why = (exc.strerror if isinstance(exc, OSError) and exc.strerror else None) or f"{type(exc).__name__}: {exc}"
+        return Unreadable(
+            f"Evidence {self._fs.unstrip_protocol(path)} could not be {act}: {why.rstrip('.')}. Without "
+            f"evidence nothing can be proven. Check that the folder of {ENV} exists and that this user may "
+            "read and write there."
+        )
+
+
+def _checked(text: str, what: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise SpecError(
+            f"{text!r} is no {what} for evidence: letters, digits, '.', '_' and '-' are allowed, it begins with a "
+            "letter or digit and has at most 200 of them. Folders inside a name are not."
+        )
+    return text
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def _write_local(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.{secrets.token_hex(6)}")
+    try:
+        with beside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name survives a power cut only with its folder
+    finally:
+        os.close(folder)
+
+
+def default_evidence_url() -> str:
+    """The folder ``evidence`` beside the default journal (``TOPICSHIFT_HOME``, or under ``AIRFLOW_HOME``)."""
+    home = os.environ.get("TOPICSHIFT_HOME")
+    base = Path(home) if home else Path(os.environ.get("AIRFLOW_HOME") or "~/airflow") / "topicshift"
+    return str(base.expanduser().absolute() / "evidence")
+
+
+def evidence_from_env() -> FsspecEvidence:
+    """The store that ``TOPICSHIFT_EVIDENCE`` names, or the default local folder."""
+    return FsspecEvidence(os.environ.get(ENV, "").strip() or default_evidence_url())

@@ -1,0 +1,1 @@
+"""Alembic revisions of the journal's schema, run by :mod:`topicshift.adapters.journal.schema` at first use."""

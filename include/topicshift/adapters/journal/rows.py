@@ -1,0 +1,231 @@
+"""Rows of the journal: to and from the port's values, and the few statements that several methods share.
+
+Every function here runs inside the caller's transaction. Those that change something expect that the caller holds the
+lock of the migration's row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.exc import IntegrityError
+
+from topicshift.adapters.journal.tables import events, locks, migrations, steps
+from topicshift.core import audit, ownership
+from topicshift.core.errors import Refused
+from topicshift.ports import EventRow, MigrationRow, StepRow
+
+_ROUNDS = 20
+
+
+@dataclass
+class Head:
+    """What is needed of a migration to lock its topics and to append to its trail; kept up to date by both."""
+
+    migration_id: str
+    cluster_id: str
+    source: str
+    target: str
+    epoch: int
+    count: int
+    hash: str
+    active: bool
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> Head:
+        """From a row of the table of migrations."""
+        return cls(
+            row.migration_id,
+            row.cluster_id,
+            row.source,
+            row.target,
+            row.epoch,
+            row.event_count,
+            row.event_head,
+            row.active,
+        )
+
+
+def new_id(source: str, at: str) -> str:
+    """An id that people can read and that is safe as the name of a folder: topic, time (UTC), six random digits."""
+    moment = re.sub(r"\D", "", at)[:14]
+    name = source[:80] if source[:1].isalnum() else f"m{source[:79]}"
+    return f"{name}-{moment[:8]}T{moment[8:]}-{secrets.token_hex(3)}"
+
+
+def held(row: Row[Any]) -> ownership.Held:
+    """The migration as far as ownership goes."""
+    return ownership.Held(
+        row.migration_id, row.source, row.target, row.owner, row.epoch, row.state, row.active, row.step
+    )
+
+
+def migration(row: Row[Any]) -> MigrationRow:
+    """The migration as the port has it."""
+    return MigrationRow(
+        migration_id=row.migration_id,
+        cluster_id=row.cluster_id,
+        source=row.source,
+        target=row.target,
+        owner=row.owner,
+        epoch=row.epoch,
+        state=row.state,
+        active=row.active,
+        step=row.step,
+        plan_hash=row.plan_hash,
+        spec=json.loads(row.spec),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def step(row: Row[Any]) -> StepRow:
+    """The step as the port has it."""
+    return StepRow(row.step, row.state, row.epoch, json.loads(row.data), row.started_at, row.finished_at)
+
+
+def event(row: Row[Any]) -> EventRow:
+    """The event as the port has it. Data that is no JSON any more comes back as a marker that fails verification."""
+    try:
+        data = json.loads(row.data)
+    except ValueError:
+        data = {"unreadable": row.data}
+    return EventRow(row.seq, row.migration_id, row.epoch, row.at, row.actor, row.kind, data, row.prev_hash, row.hash)
+
+
+def step_row(connection: Connection, migration_id: str, name: str) -> Row[Any] | None:
+    """The step's row, None if there is none."""
+    return connection.execute(
+        sa.select(steps).where(steps.c.migration_id == migration_id, steps.c.step == name)
+    ).one_or_none()
+
+
+def put_step(connection: Connection, migration_id: str, name: str, values: Mapping[str, Any], *, new: bool) -> None:
+    """Insert or update the step's row; a new one comes after those that are there."""
+    s = steps.c
+    if new:
+        position = sa.select(sa.func.count()).where(s.migration_id == migration_id).scalar_subquery()
+        connection.execute(steps.insert().values(migration_id=migration_id, step=name, position=position, **values))
+    else:
+        connection.execute(steps.update().where(s.migration_id == migration_id, s.step == name).values(**values))
+
+
+def append_event(
+    connection: Connection,
+    head: Head,
+    *,
+    kind: str,
+    actor: str,
+    data: Mapping[str, Any],
+    at: str,
+    values: Mapping[str, Any],
+) -> EventRow:
+    """Append an event, and write its hash and ``values`` into the migration's row with one statement."""
+    seq, prev = head.count + 1, head.hash
+    digest = audit.event_hash(
+        seq=seq,
+        migration_id=head.migration_id,
+        epoch=head.epoch,
+        at=at,
+        actor=actor,
+        kind=kind,
+        data=data,
+        prev_hash=prev,
+    )
+    connection.execute(
+        events.insert().values(
+            migration_id=head.migration_id,
+            seq=seq,
+            epoch=head.epoch,
+            at=at,
+            actor=actor,
+            kind=kind,
+            data=audit.canonical_json(data),
+            prev_hash=prev,
+            hash=digest,
+        )
+    )
+    connection.execute(
+        migrations.update()
+        .where(migrations.c.migration_id == head.migration_id)
+        .values(event_count=seq, event_head=digest, updated_at=at, **values)
+    )
+    head.count, head.hash = seq, digest
+    return EventRow(seq, head.migration_id, head.epoch, at, actor, kind, data, prev, digest)
+
+
+def holders(connection: Connection, cluster_id: str, topics: tuple[str, ...]) -> list[ownership.Held]:
+    """The migrations that hold one of these topics, their rows locked against change."""
+    query = (
+        sa.select(locks.c.migration_id)
+        .where(locks.c.cluster_id == cluster_id, locks.c.topic.in_(topics))
+        .distinct()
+        .order_by(locks.c.migration_id)
+    )
+    ids = list(connection.execute(query).scalars())
+    for _ in range(_ROUNDS):
+        found = connection.execute(
+            sa.select(migrations)
+            .where(migrations.c.migration_id.in_(ids))
+            .order_by(migrations.c.migration_id)
+            .with_for_update()
+        ).all()
+        again = list(connection.execute(query).scalars())
+        if again == ids:  # nothing was given free while we waited for a row
+            return [held(row) for row in found]
+        ids = again
+    raise Refused(f"{' and '.join(topics)} keep changing hands. Try again later.")
+
+
+def lock(connection: Connection, head: Head) -> None:
+    """Take both topics, or raise ``Refused`` with the name of who holds one.
+
+    In the order of their names, so that crosswise claims cannot wait for each other.
+    """
+    for topic in sorted((head.source, head.target)):
+        try:
+            with connection.begin_nested():
+                connection.execute(
+                    locks.insert().values(cluster_id=head.cluster_id, topic=topic, migration_id=head.migration_id)
+                )
+        except IntegrityError:
+            holder = connection.execute(
+                sa.select(migrations)
+                .join(locks, locks.c.migration_id == migrations.c.migration_id)
+                .where(locks.c.cluster_id == head.cluster_id, locks.c.topic == topic)
+            ).one_or_none()
+            if holder is None:
+                raise Refused(f"{topic} was held by another run until just now. Try again.") from None
+            if holder.migration_id != head.migration_id:
+                raise Refused(
+                    ownership.refusal(held(holder), alive=None, source=head.source, target=head.target)
+                ) from None
+
+
+def unlock(connection: Connection, migration_id: str) -> None:
+    """Give the topics of this migration free."""
+    connection.execute(locks.delete().where(locks.c.migration_id == migration_id))
+
+
+def replace(connection: Connection, holder: ownership.Held, *, by: str, at: str) -> None:
+    """Close a migration that changed nothing and whose run has ended; its writes fail from now on."""
+    row = connection.execute(sa.select(migrations).where(migrations.c.migration_id == holder.migration_id)).one()
+    head = Head.of(row)
+    head.epoch += 1
+    unlock(connection, holder.migration_id)
+    append_event(
+        connection,
+        head,
+        kind="replaced",
+        actor=by,
+        data={"from_owner": holder.owner, "from_epoch": holder.epoch, "from_state": holder.state},
+        at=at,
+        values={"epoch": head.epoch, "state": "failed" if holder.state == "open" else holder.state},
+    )

@@ -1,0 +1,168 @@
+"""What every subcommand shares: Kafka options, the journal option, the answer on stdout, the talk on stderr.
+
+Nothing here imports Kafka, SQLAlchemy, pydantic or rich at module level: ``topicshift --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from topicshift.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from topicshift.adapters.journal import SqlJournal
+    from topicshift.core.findings import Finding
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_OK = 0
+EXIT_USAGE = 2
+EXIT_NO = 3
+EXIT_UNKNOWN = 4
+EXIT_INTERRUPTED = 130
+"""DESIGN section 5: 0 yes, 2 wrong use or bad spec, 3 no, 4 unknown. 130 is the shell's own code for Ctrl-C."""
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the answer as JSON, and nothing else, on stdout."
+)
+
+
+def kafka_options(command: F) -> F:
+    """Add ``--kafka-config``, ``--bootstrap-server`` and ``--json``.
+
+    The command is called with ``kafka_config: dict[str, Any]``, librdkafka properties ready for
+    :class:`topicshift.adapters.kafka.connect.Connection`, and ``as_json: bool``. The file is read and checked before
+    the command runs; wrong or missing options end with exit code 2. Nothing is contacted here.
+    """
+
+    @click.option(
+        "--kafka-config",
+        "kafka_config_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        envvar="TOPICSHIFT_KAFKA_CONFIG",
+        help="Kafka client properties (Java's or librdkafka's names); the place for credentials.",
+    )
+    @click.option(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        envvar="TOPICSHIFT_BOOTSTRAP_SERVER",
+        help="Brokers to connect to; goes before bootstrap.servers of the file.",
+    )
+    @json_option
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any, kafka_config_file: Path | None, bootstrap_server: str | None, as_json: bool, **kwargs: Any
+    ) -> Any:
+        config = kafka_config(kafka_config_file, bootstrap_server)
+        return command(*args, kafka_config=config, as_json=as_json, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def kafka_config(properties_file: Path | None, bootstrap_server: str | None) -> dict[str, Any]:
+    """The librdkafka properties for these two options. Raises ``SpecError`` when they name no broker."""
+    if properties_file is None and not (bootstrap_server or "").strip():
+        raise SpecError(
+            "No Kafka cluster was named, so there is nothing to ask. "
+            "Give --bootstrap-server HOST:PORT, or --kafka-config FILE with bootstrap.servers in it."
+        )
+    from topicshift.adapters.kafka.connect import client_config
+
+    config = dict(client_config(bootstrap_server, properties_file))
+    if not str(config.get("bootstrap.servers", "")).strip():
+        raise SpecError(
+            f"{properties_file} has no bootstrap.servers, so no broker can be reached. "
+            "Add the line, or give --bootstrap-server HOST:PORT."
+        )
+    return config
+
+
+def journal_option(command: F) -> F:
+    """Add ``--journal URL`` (or ``TOPICSHIFT_JOURNAL``); the command gets ``journal_url: str | None``.
+
+    A URL with a password is taken from the environment only: arguments are seen by every user of the machine.
+    """
+
+    @click.option(
+        "--journal",
+        "journal_url",
+        metavar="URL",
+        envvar="TOPICSHIFT_JOURNAL",
+        help="SQLAlchemy or Airflow URL of the journal; by default SQLite under AIRFLOW_HOME/topicshift.",
+    )
+    @functools.wraps(command)
+    def wrapper(*args: Any, journal_url: str | None, **kwargs: Any) -> Any:
+        source = click.get_current_context().get_parameter_source("journal_url")
+        if journal_url and source is ParameterSource.COMMANDLINE:
+            from topicshift.adapters.journal.urls import has_password
+
+            if has_password(journal_url):
+                raise SpecError(
+                    "--journal carries a password, and arguments can be read by every user of this machine. "
+                    "Put the URL into the environment variable TOPICSHIFT_JOURNAL instead, and change the password."
+                )
+        return command(*args, journal_url=journal_url, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def open_journal(journal_url: str | None) -> SqlJournal:
+    """The journal to read, which must exist already: reading never makes an empty one that looks like an answer."""
+    from topicshift.adapters.journal import SqlJournal, default_url
+
+    return SqlJournal(journal_url or default_url(), create=False)
+
+
+def answer(value: Any) -> None:
+    """Print ``value`` as JSON on stdout. Pydantic models are dumped by their own rules."""
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json")
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return sorted(value) if isinstance(value, set | frozenset) else list(value)
+    return str(value)
+
+
+def say(message: str) -> None:
+    """One line of talk on stderr."""
+    click.echo(message, err=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console that keeps to the width of the terminal, or 120 columns where there is none."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 120, highlight=False, soft_wrap=False)
+
+
+def show_findings(findings: list[Finding], out: Console) -> None:
+    """Print findings, the blocking ones first, each with what was seen, why it matters and what to do."""
+    from rich.markup import escape
+
+    weight = {"error": 0, "warning": 1, "info": 2}
+    colour = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+    for finding in sorted(findings, key=lambda f: (not f.blocks, weight[f.level.value], f.code, f.subject)):
+        level = "unknown" if finding.unknown else finding.level.value
+        style = "bold red" if finding.unknown else colour[finding.level.value]
+        out.print(f"[{style}]{finding.code} {level}[/] [bold]{escape(finding.subject)}[/]: {escape(finding.seen)}")
+        out.print(f"  why: {escape(finding.why)}")
+        out.print(f"  do:  {escape(finding.do)}")

@@ -1,0 +1,276 @@
+"""The audit trail: events that are chained by hash, so that a changed, missing or reordered row shows.
+
+Each event's hash is SHA-256 over the canonical JSON of all its fields, the hash of the event before it among them. The
+first one's predecessor is the genesis hash, which is bound to the migration's id, so that a trail cannot be passed off
+as another migration's. How many events there are and the last hash stand in the migration's own row; without them a
+trail that was cut off at its end would look whole. See ``docs/audit.md`` for what this proves and what it does not.
+"""
+
+# ruff: noqa: D102 - the properties of the Event protocol are described at topicshift.ports.EventRow
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from enum import Enum, StrEnum
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from topicshift.core.base import Model
+
+_FORMAT = "topicshift-audit/1"
+_SECRET_KEY = re.compile(r"pass(word|wd|phrase)|secret|token|credential|private.?key|jaas", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(://[^/@\s:]*):[^/@\s]+@")
+MASK = "***"
+"""What stands in place of a value that looks like a secret."""
+
+
+class Event(Protocol):
+    """The fields of one event as the chain sees them (:class:`topicshift.ports.EventRow` has them)."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def migration_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def at(self) -> str: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+    @property
+    def prev_hash(self) -> str: ...
+    @property
+    def hash(self) -> str: ...
+
+
+class ProblemKind(StrEnum):
+    """What is wrong with a row of the trail."""
+
+    CHANGED = "changed"
+    MISSING = "missing"
+    REORDERED = "reordered"
+    FOREIGN = "foreign"
+    TRUNCATED = "truncated"
+    EXTRA = "extra"
+    UNREADABLE = "unreadable"
+
+
+class Problem(Model):
+    """One broken place of a trail. ``seq`` is the number of the row, or of the first row that is not there."""
+
+    seq: int
+    kind: ProblemKind
+    seen: str
+
+    def line(self) -> str:
+        """One line for a terminal or a log."""
+        return f"row {self.seq}: {self.kind.value}: {self.seen}"
+
+
+class ChainHead(Model):
+    """The end of a trail as the migration's row keeps it: number of events, hash of the last one."""
+
+    count: int
+    hash: str
+
+
+def plain(value: Any) -> Any:
+    """``value`` as plain JSON values, ready to be stored and hashed; what looks like a secret becomes ``***``.
+
+    Keys become strings, tuples and sets lists (sets sorted), models, dataclasses, enums, times and paths their JSON
+    form. Numbers that JSON does not have (``nan``, ``inf``) become strings. Raises ``TypeError`` for anything else.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, str):
+        return _URL_PASSWORD.sub(rf"\1:{MASK}@", value)
+    if isinstance(value, Mapping):
+        return {_key(k): _masked(_key(k), v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(v) for v in value), key=canonical_json)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(mode="json"))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _masked(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)}
+    raise TypeError(f"{type(value).__name__} cannot be written to the journal; give plain JSON values.")
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, Enum):
+        key = key.value
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool) or not isinstance(key, int):
+        raise TypeError(f"{key!r} cannot be a key of a JSON object; use a string or a whole number.")
+    return str(key)
+
+
+def _masked(key: str, value: Any) -> Any:
+    if isinstance(value, str | bytes) and value and _SECRET_KEY.search(key):
+        return MASK
+    return plain(value)
+
+
+def canonical_json(value: Any) -> str:
+    """The one spelling of a JSON value that is hashed: keys sorted, no white space, ASCII, no ``NaN``."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def genesis_hash(migration_id: str) -> str:
+    """The hash that the first event of this migration names as its predecessor."""
+    return hashlib.sha256(canonical_json([_FORMAT, migration_id]).encode()).hexdigest()
+
+
+def event_hash(
+    *,
+    seq: int,
+    migration_id: str,
+    epoch: int,
+    at: str,
+    actor: str,
+    kind: str,
+    data: Mapping[str, Any],
+    prev_hash: str,
+) -> str:
+    """SHA-256, in hex, over the canonical JSON of the event; ``data`` must be plain already (see :func:`plain`)."""
+    body = {
+        "actor": actor,
+        "at": at,
+        "data": data,
+        "epoch": epoch,
+        "format": _FORMAT,
+        "kind": kind,
+        "migration_id": migration_id,
+        "prev_hash": prev_hash,
+        "seq": seq,
+    }
+    return hashlib.sha256(canonical_json(body).encode()).hexdigest()
+
+
+def hash_of(event: Event) -> str:
+    """The hash that this event should carry."""
+    return event_hash(
+        seq=event.seq,
+        migration_id=event.migration_id,
+        epoch=event.epoch,
+        at=event.at,
+        actor=event.actor,
+        kind=event.kind,
+        data=event.data,
+        prev_hash=event.prev_hash,
+    )
+
+
+def verify(events: Iterable[Event], head: ChainHead, *, migration_id: str) -> list[Problem]:
+    """Every broken place of a trail, in the order of the rows; none means that it is intact.
+
+    ``events`` are the rows in the order in which they are stored; ``head`` is what the migration's row says about the
+    end. Found are: a row whose content does not give its hash (changed), rows left out (missing), rows not in the
+    order of their numbers (reordered), a row of another migration (foreign), a trail that is shorter than the head
+    says (truncated) or longer (extra), and a head that names another last hash.
+    """
+    rows = list(events)
+    problems = [*_order(rows, migration_id), *_content(rows, migration_id), *_end(rows, head, migration_id)]
+    return sorted(problems, key=lambda p: p.seq)
+
+
+def _order(rows: Sequence[Event], migration_id: str) -> list[Problem]:
+    problems: list[Problem] = []
+    wanted = 1
+    for row in rows:
+        if row.migration_id != migration_id:
+            problems.append(
+                Problem(seq=row.seq, kind=ProblemKind.FOREIGN, seen=f"belongs to migration {row.migration_id!r}")
+            )
+        if row.seq < wanted:
+            problems.append(
+                Problem(seq=row.seq, kind=ProblemKind.REORDERED, seen=f"stands where row {wanted} should be")
+            )
+            continue
+        if row.seq > wanted:
+            gap = f"row {wanted} is" if row.seq == wanted + 1 else f"rows {wanted} to {row.seq - 1} are"
+            problems.append(Problem(seq=wanted, kind=ProblemKind.MISSING, seen=f"{gap} not there before row {row.seq}"))
+        wanted = row.seq + 1
+    return problems
+
+
+def _content(rows: Sequence[Event], migration_id: str) -> list[Problem]:
+    problems: list[Problem] = []
+    before = {row.seq: row.hash for row in rows}
+    for row in rows:
+        try:
+            wanted = hash_of(row)
+        except (TypeError, ValueError) as exc:
+            problems.append(Problem(seq=row.seq, kind=ProblemKind.UNREADABLE, seen=f"cannot be hashed: {exc}"))
+            continue
+        if wanted != row.hash:
+            problems.append(
+                Problem(
+                    seq=row.seq,
+                    kind=ProblemKind.CHANGED,
+                    seen=f"its content gives the hash {wanted[:12]}..., it carries {row.hash[:12]}...",
+                )
+            )
+            continue
+        previous = genesis_hash(migration_id) if row.seq == 1 else before.get(row.seq - 1)
+        if previous is not None and row.prev_hash != previous:
+            problems.append(
+                Problem(
+                    seq=row.seq,
+                    kind=ProblemKind.CHANGED,
+                    seen=f"it follows a row with hash {row.prev_hash[:12]}..., the row before has {previous[:12]}...",
+                )
+            )
+    return problems
+
+
+def _end(rows: Sequence[Event], head: ChainHead, migration_id: str) -> list[Problem]:
+    last = max(rows, key=lambda row: row.seq, default=None)
+    seq, found = (last.seq, last.hash) if last is not None else (0, genesis_hash(migration_id))
+    if seq < head.count:
+        return [
+            Problem(
+                seq=seq + 1,
+                kind=ProblemKind.TRUNCATED,
+                seen=f"the trail ends at row {seq}, the migration counts {head.count} events",
+            )
+        ]
+    if seq > head.count:
+        return [
+            Problem(
+                seq=head.count + 1,
+                kind=ProblemKind.EXTRA,
+                seen=f"the migration counts {head.count} events, the trail goes on to row {seq}",
+            )
+        ]
+    if found != head.hash:
+        return [
+            Problem(
+                seq=seq,
+                kind=ProblemKind.CHANGED,
+                seen=f"the last row has the hash {found[:12]}..., the migration names {head.hash[:12]}...",
+            )
+        ]
+    return []

@@ -1,0 +1,118 @@
+"""Who may act on which topic: the rules of claims, as pure decisions that every journal follows.
+
+A migration holds both of its topics from its claim until it is closed. It is *active* from the first intent of a step
+that changes something; from then on nobody is given its topics, however dead its run is, because producers may stand
+still or a target may exist that only this migration's steps explain. Before that, a run that has ended is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+STATES: Final = frozenset({"open", "done", "failed", "rolled_back", "retired"})
+"""States of a migration. Closed is one that is not open and not active: it holds no topic."""
+
+STEP_STATES: Final = frozenset({"intended", "done", "undone", "failed"})
+"""States of a step. The intent of an ``undone`` or ``failed`` one is written anew; the others keep theirs."""
+
+READ_ONLY_STEPS: Final = frozenset({"plan", "approve"})
+"""Steps that change nothing in the world. Every other name, known or not, counts as acting."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A migration as far as ownership goes; the fields are those of :class:`topicshift.ports.MigrationRow`."""
+
+    migration_id: str
+    source: str
+    target: str
+    owner: str
+    epoch: int
+    state: str
+    active: bool
+    step: str | None
+
+
+class Own(Enum):
+    """What a claim by the owner of an earlier claim on the same topics comes to."""
+
+    NEW = "new"
+    RETURN = "return"
+    REOPEN = "reopen"
+
+
+def is_acting(step: str) -> bool:
+    """Whether the intent of this step makes its migration active."""
+    return step not in READ_ONLY_STEPS
+
+
+def is_closed(state: str, active: bool) -> bool:
+    """Whether a migration in this state gives its topics free."""
+    return not active and state != "open"
+
+
+def own_claim(earlier: Held | None) -> Own:
+    """A repeated claim gets the same claim back; one that failed or was rolled back before is opened again."""
+    if earlier is None:
+        return Own.NEW
+    if earlier.state in {"failed", "rolled_back"}:
+        return Own.REOPEN
+    return Own.RETURN
+
+
+def in_the_way(holders: Sequence[Held], owner: str, ended: Mapping[str, int]) -> list[Held]:
+    """Those holders of a wanted topic that this owner's claim may not replace.
+
+    ``ended`` maps a migration to the epoch at which its owner's run was found to have ended. An owner replaces its own
+    earlier claim for another target, as long as that changed nothing.
+    """
+    return [h for h in holders if h.active or (h.owner != owner and ended.get(h.migration_id) != h.epoch)]
+
+
+def refusal(holder: Held, *, alive: bool | None, source: str, target: str) -> str:
+    """Why ``source`` and ``target`` cannot be claimed, by whom they are held, and how to go on."""
+    topics = [t for t in (source, target) if t in (holder.source, holder.target)]
+    what = f"{' and '.join(topics) or source} cannot be claimed: held by {holder.owner}"
+    where = f"migration {holder.migration_id}, {holder.source} to {holder.target}"
+    if holder.active and alive is False:
+        return (
+            f"{what}, which has ended and left its {where}, under way at step {holder.step}. Only that migration knows "
+            "what it changed, so another one would act blindly. Clear the failed tasks of that run to go on with it, "
+            f"or trigger topic_rollback for {holder.migration_id} to go back."
+        )
+    running = (
+        "of which it cannot be told whether it still runs, so it counts as running"
+        if alive is None
+        else "which is running"
+    )
+    return (
+        f"{what}, {running} ({where}, step {holder.step or 'not begun'}). Two runs on one topic would undo each "
+        f"other's work. Wait until it has ended, or stop it (topic_rollback for {holder.migration_id} once it acts)."
+    )
+
+
+def lost(*, migration_id: str, owner: str, epoch: int, now_owner: str, now_epoch: int) -> str | None:
+    """None if this claim still owns the migration, else the message that says who does."""
+    if (owner, epoch) == (now_owner, now_epoch):
+        return None
+    if now_epoch > epoch:
+        return (
+            f"Migration {migration_id} is owned by {now_owner} since epoch {now_epoch}; {owner} held epoch {epoch}. "
+            "Going on would work against the new owner. Stop this run; look at the new owner's run instead."
+        )
+    return (
+        f"Migration {migration_id} stands at epoch {now_epoch} of {now_owner} in the journal, but {owner} holds epoch "
+        f"{epoch}. The journal is older than this claim (restored from a backup?), so what happened since cannot be "
+        "told from it. Stop, and compare the journal with the cluster before anything is done."
+    )
+
+
+def never_intended(migration_id: str, step: str) -> str:
+    """Why a step that changes something cannot be finished without an intent."""
+    return (
+        f"Step {step} of migration {migration_id} was never intended, so it cannot be finished: the intent is written "
+        "before the act, so that a run that dies in between is understood. Call intend first."
+    )
