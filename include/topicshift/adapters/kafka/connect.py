@@ -11,9 +11,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from topicshift.adapters.kafka.properties import (
     check_config,
@@ -31,9 +31,6 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 __all__ = [
     "Connection",
@@ -58,6 +55,8 @@ PROPERTIES_FILE_KEY = "topicshift.properties.file"
 DEFAULT_TIMEOUT_S = 15.0
 """Seconds that one request may take, broker look-up and connection included."""
 
+_T = TypeVar("_T")
+_LOG_IN = re.compile(r"authentication|ssl handshake|sasl", re.IGNORECASE)
 _HOST_PORT = re.compile(r"^(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?$")
 _CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "on_commit", "on_delivery", "logger"})
 
@@ -204,8 +203,9 @@ class Connection:
         self.bootstrap = _check_bootstrap(str(config.get("bootstrap.servers", "")), "bootstrap.servers")
         self.principal = f"User:{config['sasl.username']}" if config.get("sasl.username") else None
         self._lock = threading.RLock()
-        self._native: AdminClient | None = None
+        self._native: Any = None
         self._python: Any = None
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._said: str | None = None
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class Connection:
             self._said = error.str()
 
     @property
-    def native(self) -> AdminClient:
+    def native(self) -> Any:
         """Confluent-kafka's admin client. Raises ``SpecError`` when librdkafka does not take the config."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -260,16 +260,51 @@ class Connection:
             return self._python
 
     def result(self, future: concurrent.futures.Future[Any], *, operation: str, resource: str) -> Any:
-        """The future's result within the time-out (and a second), or a typed error."""
+        """The future's result within the time-out (and a second), or a typed error.
+
+        A refused log-in is told as soon as librdkafka hears it, instead of at the time-out.
+        """
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self.timeout_s + 1.0
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                value = future.result(timeout=max(0.0, min(0.25, left)))
+            except KafkaException as exc:
+                raise self.error(exc, operation=operation, resource=resource) from None
+            except concurrent.futures.TimeoutError:
+                refused = self._refused_log_in()
+                if refused is not None:
+                    raise refused from None
+                if left <= 0:
+                    raise self._no_answer(operation, resource) from None
+            else:
+                self._said = None
+                return value
+
+    def bounded(self, call: Callable[[], _T], *, operation: str, resource: str) -> _T:
+        """Run a blocking call of kafka-python in a thread of its own, bounded as :meth:`result` is."""
+        from kafka.errors import KafkaError
+
+        with self._lock:
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="topicshift-kafka")
+        future = self._pool.submit(call)
         try:
-            return future.result(timeout=max(0.0, deadline - time.monotonic()))
-        except KafkaException as exc:
+            return future.result(timeout=self.timeout_s + 1.0)
+        except (KafkaError, OSError) as exc:
+            if isinstance(exc, TimeoutError) and not future.done():
+                raise self._no_answer(operation, resource) from None
             raise self.error(exc, operation=operation, resource=resource) from None
-        except concurrent.futures.TimeoutError:
-            raise self._no_answer(operation, resource) from None
+
+    def _refused_log_in(self) -> AccessDenied | None:
+        if self._native is not None:
+            self._native.poll(0)
+        if self._said is None or not _LOG_IN.search(self._said):
+            return None
+        error = typed_error("_AUTHENTICATION", self._said, operation="", resource="", bootstrap=self.bootstrap)
+        return error if isinstance(error, AccessDenied) else None
 
     def _no_answer(self, operation: str, resource: str) -> Unreadable:
         if self._native is not None:
@@ -293,10 +328,7 @@ class Connection:
                 self._native.poll(0)
             code, text = cause.name(), cause.str()
             if self._said and code in {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_DESTROY"}:
-                if "uthentication" in self._said or "SSL handshake" in self._said or "SASL" in self._said:
-                    code, text = "_AUTHENTICATION", self._said
-                else:
-                    return self._no_answer(operation, resource)
+                return self._refused_log_in() or self._no_answer(operation, resource)
         elif isinstance(exc, python_errors.KafkaError):
             code, text = _python_code(exc), str(exc)
         elif isinstance(exc, TimeoutError | OSError):
@@ -316,6 +348,9 @@ class Connection:
         """Let go of both clients; idempotent."""
         with self._lock:
             python, self._python, self._native = self._python, None, None
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
         if python is not None:
             python.close()
 

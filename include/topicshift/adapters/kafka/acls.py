@@ -1,0 +1,104 @@
+"""ACL bindings: all of them, exactly these created, exactly these deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import confluent_kafka.admin
+
+from topicshift.adapters.kafka.connect import Connection
+from topicshift.core.cluster import Acl
+from topicshift.core.errors import Refused
+
+api: Any = confluent_kafka.admin
+_NO_AUTHORIZER = "without an authorizer"
+# librdkafka calls the resource type CLUSTER by its old name.
+_TYPES = {"TOPIC": "TOPIC", "GROUP": "GROUP", "CLUSTER": "BROKER", "TRANSACTIONAL_ID": "TRANSACTIONAL_ID"}
+_NAMES = {native: ours for ours, native in _TYPES.items()}
+
+
+def _to_native(acl: Acl, cls: Any) -> Any:
+    return cls(
+        api.ResourceType[_TYPES[acl.resource_type]],
+        acl.name,
+        api.ResourcePatternType[acl.pattern],
+        acl.principal,
+        acl.host,
+        api.AclOperation[acl.operation],
+        api.AclPermissionType[acl.permission],
+    )
+
+
+def _from_native(binding: Any) -> Acl:
+    return Acl(
+        resource_type=_NAMES[binding.restype.name],
+        name=binding.name,
+        pattern=binding.resource_pattern_type.name,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation.name,
+        permission=binding.permission_type.name,
+    )
+
+
+class AclsAdmin:
+    """ACLs of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def acls(self) -> frozenset[Acl]:
+        """Every ACL of topics, groups, the cluster and transactional ids; none on a cluster without authorizer.
+
+        An operation that librdkafka does not know (TWO_PHASE_COMMIT) shows as ``UNKNOWN``.
+        Raises ``AccessDenied`` without DESCRIBE on the cluster.
+        """
+        c = self._connection
+        futures = [
+            c.native.describe_acls(
+                api.AclBindingFilter(
+                    api.ResourceType[native],
+                    None,
+                    api.ResourcePatternType.ANY,
+                    None,
+                    None,
+                    api.AclOperation.ANY,
+                    api.AclPermissionType.ANY,
+                ),
+                request_timeout=c.timeout_s,
+            )
+            for native in _NAMES
+        ]
+        found: set[Acl] = set()
+        for future in futures:
+            try:
+                answer = c.result(future, operation="DESCRIBE", resource="the cluster (its ACLs)")
+            except Refused as exc:
+                if _NO_AUTHORIZER in str(exc):
+                    return frozenset()
+                raise
+            found.update(_from_native(binding) for binding in answer)
+        return frozenset(found)
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create these bindings; one that is there already stays. Raises ``Refused`` without an authorizer."""
+
+        c = self._connection
+        wanted = [_to_native(acl, api.AclBinding) for acl in sorted(set(acls))]
+        if not wanted:
+            return
+        done = c.native.create_acls(wanted, request_timeout=c.timeout_s)
+        for binding in wanted:
+            c.result(done[binding], operation="ALTER", resource="the cluster (to create ACLs)")
+
+    def delete_acls(self, acls: Iterable[Acl]) -> None:
+        """Delete exactly these bindings; those that are not there are passed over."""
+
+        c = self._connection
+        wanted = [_to_native(acl, api.AclBindingFilter) for acl in sorted(set(acls))]
+        if not wanted:
+            return
+        done = c.native.delete_acls(wanted, request_timeout=c.timeout_s)
+        for pattern in wanted:
+            c.result(done[pattern], operation="ALTER", resource="the cluster (to delete ACLs)")

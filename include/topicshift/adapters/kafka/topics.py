@@ -1,0 +1,188 @@
+"""Topics and the cluster itself: describe, create, delete, configure."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import confluent_kafka.admin
+
+from topicshift.adapters.kafka.connect import Connection
+from topicshift.core.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
+from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
+
+api: Any = confluent_kafka.admin
+
+
+def topic_id_text(uuid: Any) -> str:
+    """A topic id as Java's tools print it: URL-safe base64 of its 16 bytes, without padding (22 characters)."""
+    mask = (1 << 64) - 1
+    high, low = uuid.get_most_significant_bits() & mask, uuid.get_least_significant_bits() & mask
+    raw = high.to_bytes(8, "big") + low.to_bytes(8, "big")
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _names(operations: Iterable[Any] | None) -> frozenset[str] | None:
+    return None if operations is None else frozenset(op.name for op in operations)
+
+
+class TopicsAdmin:
+    """Topics of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def cluster(self) -> ClusterInfo:
+        """Id, brokers, whether ACLs are enforced and topics made by themselves, and what this client may do."""
+        c = self._connection
+        described = c.native.describe_cluster(include_authorized_operations=True, request_timeout=c.timeout_s)
+        any_acl = api.AclBindingFilter(
+            api.ResourceType.BROKER,
+            None,
+            api.ResourcePatternType.ANY,
+            None,
+            None,
+            api.AclOperation.ANY,
+            api.AclPermissionType.ANY,
+        )
+        acls = c.native.describe_acls(any_acl, request_timeout=c.timeout_s)
+        cluster = c.result(described, operation="DESCRIBE", resource="the cluster")
+        brokers = tuple(sorted((Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes), key=lambda b: b.id))
+        auto_create: bool | None = None
+        if brokers:
+            asked = c.native.describe_configs(
+                [api.ConfigResource(api.ResourceType.BROKER, str(brokers[0].id))], request_timeout=c.timeout_s
+            )
+            try:
+                entries = c.result(next(iter(asked.values())), operation="DESCRIBE_CONFIGS", resource="the cluster")
+                auto_create = entries["auto.create.topics.enable"].value == "true"
+            except (AccessDenied, KeyError):
+                auto_create = None
+        return ClusterInfo(
+            cluster_id=str(cluster.cluster_id),
+            brokers=brokers,
+            authorizer=self._has_authorizer(acls),
+            auto_create=auto_create,
+            authorized=_names(cluster.authorized_operations),
+        )
+
+    def _has_authorizer(self, acls: Any) -> bool:
+        try:
+            self._connection.result(acls, operation="DESCRIBE", resource="the cluster")
+        except AccessDenied:
+            return True  # somebody decides who may ask
+        except Refused:
+            return False  # SECURITY_DISABLED
+        return True
+
+    def topic_names(self) -> frozenset[str]:
+        """The topics this client may DESCRIBE, internal ones included. Never creates one."""
+        c = self._connection
+        try:
+            return frozenset(c.native.list_topics(timeout=c.timeout_s).topics)
+        except confluent_kafka.KafkaException as exc:
+            raise c.error(exc, operation="DESCRIBE", resource="the topics") from None
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic, or None when the broker says that it does not exist.
+
+        Raises ``SpecError`` for a name that no topic can have, ``AccessDenied`` without DESCRIBE and
+        DESCRIBE_CONFIGS on it.
+        """
+
+        c = self._connection
+        if not name:
+            raise _bad_name(name)
+        described = c.native.describe_topics(
+            confluent_kafka.TopicCollection([name]), include_authorized_operations=True, request_timeout=c.timeout_s
+        )
+        resource = api.ConfigResource(api.ResourceType.TOPIC, name)
+        configured = c.native.describe_configs([resource], request_timeout=c.timeout_s)
+        try:
+            topic = c.result(described[name], operation="DESCRIBE", resource=f"topic {name}")
+        except NotFound:
+            return None
+        except Refused:
+            raise _bad_name(name) from None
+        try:
+            entries = c.result(next(iter(configured.values())), operation="DESCRIBE_CONFIGS", resource=f"topic {name}")
+        except NotFound:
+            return None  # deleted between the two answers
+        configs = {
+            e.name: ConfigEntry(
+                e.name, e.value, e.source == api.ConfigSource.DYNAMIC_TOPIC_CONFIG.value, e.is_sensitive
+            )
+            for e in entries.values()
+        }
+        return TopicInfo(
+            name=name,
+            topic_id=topic_id_text(topic.topic_id),
+            replicas={p.id: tuple(n.id for n in p.replicas) for p in topic.partitions},
+            isr={p.id: tuple(n.id for n in p.isr) for p in topic.partitions},
+            leaders={p.id: _leader(p.leader) for p in topic.partitions},
+            configs=configs,
+            internal=bool(topic.is_internal),
+            authorized=_names(topic.authorized_operations),
+        )
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
+        """Create the topic and return its id once every answer about it agrees. Raises ``Refused`` when it exists."""
+
+        c = self._connection
+        new = api.NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
+        made = c.native.create_topics([new], request_timeout=c.timeout_s)
+        c.result(made[name], operation="CREATE", resource=f"topic {name}")
+        deadline = time.monotonic() + c.timeout_s
+        while True:
+            seen = self.topic(name)
+            if seen is not None and seen.partitions == partitions:
+                return seen.topic_id
+            if time.monotonic() > deadline:
+                raise Transient(
+                    f"topic {name} was created, but the brokers do not show it within {c.timeout_s:g} s. Look again "
+                    "before anything is sent to it."
+                )
+            time.sleep(0.02)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic and wait until the brokers no longer show it. Raises ``NotFound`` when there is none."""
+        c = self._connection
+        gone = c.native.delete_topics([name], request_timeout=c.timeout_s)
+        c.result(gone[name], operation="DELETE", resource=f"topic {name}")
+        deadline = time.monotonic() + c.timeout_s
+        while self.topic(name) is not None:
+            if time.monotonic() > deadline:
+                raise Transient(
+                    f"The deletion of topic {name} was accepted, but the brokers still show it. Look again later."
+                )
+            time.sleep(0.02)
+
+    def alter_topic_configs(
+        self, name: str, *, set_: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None:
+        """Set and unset single configs of the topic; every other one stays as it is."""
+
+        c = self._connection
+        changes = [
+            api.ConfigEntry(k, v, incremental_operation=api.AlterConfigOpType.SET) for k, v in (set_ or {}).items()
+        ]
+        changes += [api.ConfigEntry(k, None, incremental_operation=api.AlterConfigOpType.DELETE) for k in unset]
+        if not changes:
+            return
+        resource = api.ConfigResource(api.ResourceType.TOPIC, name, incremental_configs=changes)
+        done = c.native.incremental_alter_configs([resource], request_timeout=c.timeout_s)
+        c.result(next(iter(done.values())), operation="ALTER_CONFIGS", resource=f"topic {name}")
+
+
+def _leader(node: Any) -> int | None:
+    return None if node is None or node.id < 0 else int(node.id)
+
+
+def _bad_name(name: str) -> TopicshiftError:
+    shown = name if len(name) <= 60 else f"{name[:57]}..."
+    return SpecError(
+        f"{shown!r} cannot be the name of a topic. Kafka takes 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and "
+        "'-', and neither '.' nor '..'. Correct the name."
+    )
