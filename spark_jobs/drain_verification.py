@@ -1,0 +1,368 @@
+"""Verify a drain by reading: does any record lie unread between a group's committed offset and the fence?
+
+Usage (with ``spark-submit --jars build/jars/spark/*.jar``)::
+
+    drain_verification.py --certificate FILE --output DIR (--bootstrap-server HOST:PORT | --kafka-config FILE)
+    drain_verification.py --armed --topic T --wait-for FILE --ready FILE --deadline SECONDS --output DIR ...
+
+The certificate is that of ``topicshift drain --json`` (topic, topic id, fence offsets, committed offsets). The ranges
+of all groups are merged, each offset is read once, with read_committed; then END_U and the topic id are asked again.
+The answer is ``DIR/drain_verification.json``; exit code 0 verified, 3 not drained or written to after the fence, 4
+unknown or called off, 2 wrong use.
+
+**Armed**, the job is submitted before the fence: it starts its session, reads a few records so that classes and
+connections are warm, writes ``--ready``, and waits for ``--wait-for``, which carries the certificate. So no JVM starts
+inside the freeze. ``--abort`` (default: the ``--wait-for`` file with ``.abort`` added) or the deadline ends the wait.
+With ``--until-verified`` a *not drained* or *unknown* answer is written and the job waits for a changed certificate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from topicshift.core.certificate import DrainCertificate
+from topicshift.core.drain import in_doubt
+from topicshift.core.errors import NotFound, SpecError, TopicshiftError, Unreadable
+from topicshift.core.verification import (
+    Answer,
+    DrainVerification,
+    ReadPlan,
+    decide,
+    no_answer,
+    read_plans,
+    snapshot_of,
+    with_later_ends,
+)
+from topicshift_spark.files import Place
+from topicshift_spark.offsets import OffsetsProbe
+from topicshift_spark.result import prepare_folder, run, write_text
+from topicshift_spark.session import get_session
+from topicshift_spark.source import Cluster, client_properties
+from topicshift_spark.tails import count_segments
+
+RESULT = "drain_verification.json"
+READY_SCHEMA = "topicshift/verifier-ready/v1"
+_WARM_OFFSETS = 100
+_POLL_S = 0.05
+_POLL_REMOTE_S = 0.5
+_HALF_WRITTEN_S = 2.0
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    # The only shuffle carries one row a segment; more reducers, or a second look at the plan, only cost time.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A certificate to verify, and the SHA-256 of the bytes it came in."""
+
+    certificate: DrainCertificate
+    digest: str
+
+
+def parse_question(data: bytes, where: str) -> Question:
+    """Read a certificate. Raises ``SpecError`` that names the place and the first thing that is wrong."""
+    try:
+        certificate = DrainCertificate.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"]) or "the file"
+        raise SpecError(
+            f"{where} is not a drain certificate: {place}: {first['msg']}. "
+            "Give the JSON that `topicshift drain --json` prints."
+        ) from error
+    return Question(certificate, hashlib.sha256(data).hexdigest())
+
+
+def answer(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    question: Question,
+    *,
+    probe: OffsetsProbe | None = None,
+    cluster: Cluster | None = None,
+    timeout_s: float = 15.0,
+) -> DrainVerification:
+    """Verify one certificate against the broker. Never raises for what the broker or the read does: it is *unknown*.
+
+    ``probe`` (of the same topic) or ``cluster`` save the set-up when the session is asked more than once.
+    """
+    started = time.monotonic()
+    certificate = question.certificate
+    own = None
+    try:
+        if probe is None:
+            own = None if cluster is not None else Cluster(spark, properties, timeout_s)
+            probe = OffsetsProbe(cluster or own, certificate.topic)  # type: ignore[arg-type]
+        return _verify(spark, properties, question, probe, started)
+    except TopicshiftError as error:
+        return no_answer(
+            Answer.UNKNOWN,
+            str(error),
+            topic=certificate.topic,
+            now=datetime.now(UTC),
+            certificate=certificate,
+            question=question.digest,
+            seconds=round(time.monotonic() - started, 3),
+        )
+    finally:
+        if own is not None:
+            own.close()
+
+
+def _verify(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    question: Question,
+    probe: OffsetsProbe,
+    started: float,
+) -> DrainVerification:
+    certificate = question.certificate
+    topic = probe.topic()
+    snapshot = snapshot_of(
+        certificate,
+        topic_id=topic.topic_id if topic is not None else None,
+        partitions=len(topic.partitions) if topic is not None else 0,
+        offsets=probe.offsets(topic) if topic is not None else {},
+        now=datetime.now(UTC),
+    )
+    doubts = in_doubt(snapshot)
+    plans = read_plans(doubts)
+    found, error = {}, None
+    try:
+        found = count_segments(spark, properties, certificate.topic, plans)
+    except Exception as failure:  # noqa: BLE001 - whatever Spark or Kafka throws, the tail was not read
+        error = _first_line(failure)
+    later = probe.topic()
+    snapshot = with_later_ends(
+        snapshot,
+        later.topic_id if later is not None else None,
+        probe.offsets(later) if later is not None else {},
+    )
+    return decide(
+        snapshot,
+        doubts,
+        plans,
+        found,
+        error=error,
+        seconds=round(time.monotonic() - started, 3),
+        question=question.digest,
+        certificate_taken_at=certificate.taken_at,
+    )
+
+
+def _first_line(failure: Exception) -> str:
+    """What went wrong, without the stack of every task: the last cause that the JVM names."""
+    said = failure.getMessage() if isinstance(failure, PySparkException) else None
+    text = said or str(failure)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1] if causes else lines[0] if lines else type(failure).__name__)[:500]
+
+
+def warm_up(spark: SparkSession, properties: Mapping[str, str], topic: str, probe: OffsetsProbe) -> int:
+    """Do once, on a few records, all that the answer will do; returns the number of records read.
+
+    Both forms of the query run: one start a partition (the usual case) and several (groups at different offsets).
+    Raises ``NotFound`` for a missing topic, ``Unreadable`` if the source cannot be read.
+    """
+    described = probe.topic()
+    if described is None:
+        raise NotFound(f"Topic {topic} does not exist (or this user may not see it). Check --topic.")
+    plans: dict[int, ReadPlan] = {}
+    for p, seen in probe.offsets(described).items():
+        if seen.log_start is None or seen.end_committed is None:
+            raise Unreadable(f"Partition {p} of {topic} could not be read: {seen.error}")
+        start = max(seen.log_start, seen.end_committed - _WARM_OFFSETS)
+        if start < seen.end_committed:
+            plans[p] = ReadPlan(p, (start,), seen.end_committed)
+    if not plans:
+        return 0
+    split = {
+        p: ReadPlan(p, (plan.starts[0], plan.stop - 1) if plan.stop - plan.starts[0] > 1 else plan.starts, plan.stop)
+        for p, plan in plans.items()
+    }
+    try:
+        count_segments(spark, properties, topic, split)
+        return sum(s.records for s in count_segments(spark, properties, topic, plans).values())
+    except Exception as failure:
+        raise Unreadable(f"A few records of {topic} could not be read: {_first_line(failure)}") from failure
+
+
+class _Wait:
+    """Why the wait for the certificate ended: ``question`` is set, or ``verdict`` and ``reason`` are."""
+
+    def __init__(self, question: Question | None = None, verdict: Answer | None = None, reason: str = "") -> None:
+        self.question, self.verdict, self.reason = question, verdict, reason
+
+
+def wait_for_question(trigger: Place, abort: Place, *, until: float, parent: int, after: str | None = None) -> _Wait:
+    """Look at the files until there is a certificate other than ``after``, an abort, the deadline, or no parent.
+
+    ``until`` is a time of the monotonic clock; ``parent`` the process that must live (Spark's JVM).
+    """
+    pause = _POLL_S if trigger.local and abort.local else _POLL_REMOTE_S
+    bad_since: float | None = None
+    while True:
+        if abort.exists():
+            return _Wait(verdict=Answer.ABORTED, reason=f"The run called the verification off ({abort.where}).")
+        if trigger.exists():
+            try:
+                question = parse_question(trigger.read(), trigger.where)
+                if question.digest != after:
+                    return _Wait(question)
+                bad_since = None
+            except TopicshiftError as error:
+                # A writer that does not rename shows half a file for a moment.
+                bad_since = bad_since or time.monotonic()
+                if time.monotonic() - bad_since > _HALF_WRITTEN_S:
+                    return _Wait(verdict=Answer.UNKNOWN, reason=str(error))
+        if time.monotonic() >= until:
+            return _Wait(verdict=Answer.UNKNOWN, reason=f"Nothing to verify came to {trigger.where} by the deadline.")
+        if os.getppid() != parent:
+            return _Wait(verdict=Answer.UNKNOWN, reason="The process that started this verifier is gone.")
+        time.sleep(pause)
+
+
+def _write(folder: Path, result: DrainVerification) -> None:
+    try:
+        write_text(folder / RESULT, result.model_dump_json(indent=1) + "\n")
+    except OSError as error:
+        raise SpecError(f"{folder / RESULT} cannot be written ({error.strerror}); the answer is lost.") from error
+    print(f"{result.verdict.value}: {result.reason or 'every group has read everything up to the fence'}")
+    sys.stdout.flush()
+
+
+def _armed(args: argparse.Namespace, properties: Mapping[str, str], folder: Path) -> int:
+    began, parent = time.monotonic(), os.getppid()
+    until = began + args.deadline
+    spark = get_session("topicshift drain_verification (armed)", _SETTINGS)
+    trigger = Place(args.wait_for, spark)
+    abort = Place(args.abort or f"{args.wait_for}.abort", spark)
+    ready = Place(args.ready, spark)
+    with Cluster(spark, properties, args.timeout) as cluster:
+        probe = OffsetsProbe(cluster, args.topic)
+        warmed = warm_up(spark, properties, args.topic, probe)
+        saying = {
+            "schema": READY_SCHEMA,
+            "topic": args.topic,
+            "pid": os.getpid(),
+            "ready_at": datetime.now(UTC).isoformat(),
+            "seconds": round(time.monotonic() - began, 3),
+            "records_read": warmed,
+            "wait_for": args.wait_for,
+            "output": str(folder / RESULT),
+            "deadline_s": args.deadline,
+        }
+        ready.write(json.dumps(saying, indent=1) + "\n")
+        print(f"ready: waiting for {args.wait_for}")
+        sys.stdout.flush()
+        last: DrainVerification | None = None
+        while True:
+            wait = wait_for_question(
+                trigger, abort, until=until, parent=parent, after=last.question if last is not None else None
+            )
+            if wait.question is None:
+                if last is None or wait.verdict is Answer.ABORTED:
+                    last = no_answer(
+                        wait.verdict or Answer.UNKNOWN, wait.reason, topic=args.topic, now=datetime.now(UTC)
+                    )
+                    _write(folder, last)
+                return last.verdict.exit_code
+            same = wait.question.certificate.topic == args.topic
+            last = answer(
+                spark,
+                properties,
+                wait.question,
+                probe=probe if same else None,
+                cluster=cluster,
+                timeout_s=args.timeout,
+            )
+            _write(folder, last)
+            if not args.until_verified or last.verdict in (Answer.VERIFIED, Answer.FENCE_BROKEN):
+                return last.verdict.exit_code
+
+
+def _once(args: argparse.Namespace, properties: Mapping[str, str], folder: Path) -> int:
+    where = Place(args.certificate)
+    if not where.exists():
+        raise SpecError(f"--certificate {args.certificate} does not exist.")
+    question = parse_question(where.read(), args.certificate)
+    if args.topic and args.topic != question.certificate.topic:
+        raise SpecError(
+            f"--topic {args.topic}: the certificate speaks of topic {question.certificate.topic}. Leave --topic out."
+        )
+    spark = get_session("topicshift drain_verification", _SETTINGS)
+    result = answer(spark, properties, question, timeout_s=args.timeout)
+    _write(folder, result)
+    return result.verdict.exit_code
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="drain_verification.py", description=(__doc__ or "").split("\n\n", 1)[0])
+    kafka = parser.add_argument_group("Kafka")
+    kafka.add_argument("--bootstrap-server", metavar="HOST:PORT", help="address of a broker")
+    kafka.add_argument("--kafka-config", metavar="FILE", help="client properties; secrets belong here")
+    kafka.add_argument(
+        "--timeout", type=float, default=15.0, metavar="SECONDS", help="for each question to the broker (15)"
+    )
+    parser.add_argument("--certificate", metavar="FILE", help="verify this certificate and end")
+    parser.add_argument("--output", metavar="DIR", required=True, help=f"folder for {RESULT}")
+    parser.add_argument("--topic", metavar="T", help="the source topic (armed: needed to warm up)")
+    armed = parser.add_argument_group("armed")
+    armed.add_argument("--armed", action="store_true", help="get ready before the fence and wait for the certificate")
+    armed.add_argument("--wait-for", metavar="FILE", help="the certificate to come")
+    armed.add_argument("--ready", metavar="FILE", help="written when the job is warm")
+    armed.add_argument("--abort", metavar="FILE", help="calls the job off (default: WAIT_FOR.abort)")
+    armed.add_argument("--deadline", type=float, metavar="SECONDS", help="end without an answer after so long")
+    armed.add_argument(
+        "--until-verified", action="store_true", help="after a no, wait for a changed certificate until the deadline"
+    )
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise ``SpecError`` for options that do not go together."""
+    if args.armed:
+        missing = [n for n in ("topic", "wait_for", "ready", "deadline") if getattr(args, n) in (None, "")]
+        if missing:
+            names = ", ".join("--" + n.replace("_", "-") for n in missing)
+            raise SpecError(f"--armed also needs {names}.")
+        if args.certificate:
+            raise SpecError("--certificate and --armed exclude each other: armed, the certificate comes to --wait-for.")
+        if not 0 < args.deadline <= 30 * 86400:
+            raise SpecError(f"--deadline {args.deadline:g}: give seconds, more than 0 and at most 30 days.")
+    elif not args.certificate:
+        raise SpecError("Nothing to verify: give --certificate FILE, or --armed with --wait-for FILE.")
+    if not 0 < args.timeout <= 600:
+        raise SpecError(f"--timeout {args.timeout:g}: give seconds, more than 0 and at most 600.")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; returns its exit code. Raises ``TopicshiftError`` for wrong use and for a failed warm-up."""
+    args = arguments().parse_args(argv)
+    check(args)
+    properties = client_properties(args.kafka_config, args.bootstrap_server)
+    folder = prepare_folder(args.output)
+    (folder / RESULT).unlink(missing_ok=True)
+    return _armed(args, properties, folder) if args.armed else _once(args, properties, folder)
+
+
+if __name__ == "__main__":
+    run(main)
