@@ -191,7 +191,7 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
         "source": n is not None and count % n == 0,
         "brokers": brokers is not None and brokers > 1 and count % brokers == 0,
     }
-    round_weight = 0.5 if n or flink or (brokers or 0) > 1 else 2.5
+    round_weight = 0.0 if given.multiple_of else 0.5 if n or flink or (brokers or 0) > 1 else 2.5
     score = (
         round_weight * (count in _ROUND)
         + sum(_WEIGHTS[k] for k, yes in fits.items() if yes)

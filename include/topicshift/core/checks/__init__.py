@@ -1,0 +1,152 @@
+"""Checks: pure functions from facts to findings. One file a check; each registers itself with a scope and its codes.
+
+A check may claim a failure as certain; that it finds nothing is never a promise. A check whose facts could not be read
+does not run: :func:`run_checks` says so by name (TS501), and an unknown blocks like an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from topicshift.core.cluster import Acl
+from topicshift.core.findings import Finding, Level
+from topicshift.core.sizing import SizingResult
+from topicshift.core.snapshot import PARTS, Snapshot
+from topicshift.core.spec import Spec
+
+
+class Scope(StrEnum):
+    """What a check looks at. TOPIC: TS1xx, CLUSTER: TS2xx, PARTICIPANTS: TS3xx, KEYS: TS4xx, RIGHTS: TS5xx."""
+
+    TOPIC = "topic"
+    CLUSTER = "cluster"
+    PARTICIPANTS = "participants"
+    KEYS = "keys"
+    RIGHTS = "rights"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The target as the plan would make it. ``partitions`` and ``replication_factor`` are None while they cannot be
+    known (no source, no cluster)."""
+
+    name: str
+    partitions: int | None
+    replication_factor: int | None
+    configs: tuple[tuple[str, str], ...] = ()
+    acls: tuple[Acl, ...] = ()
+    sizing: SizingResult | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a check may look at."""
+
+    spec: Spec
+    snapshot: Snapshot
+    shape: Shape
+
+
+Run = Callable[[Facts], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class CodeDoc:
+    """One code for ``docs/findings.md``: its levels, what it says, and what to do."""
+
+    code: str
+    levels: tuple[Level, ...]
+    says: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A registered check. It runs only when every part of the snapshot named in ``needs`` was read and exists."""
+
+    name: str
+    scope: Scope
+    needs: tuple[str, ...]
+    codes: tuple[CodeDoc, ...]
+    run: Run
+
+
+_CHECKS: dict[str, Check] = {}
+
+_UNREAD = CodeDoc(
+    "TS501",
+    (Level.ERROR,),
+    "A part of the world could not be read: unreachable, timed out, or not allowed. Unknown is never OK.",
+    "Do what the reason says (rights, network, brokers), then plan again.",
+)
+
+
+def check(scope: Scope, *codes: CodeDoc, needs: tuple[str, ...] = ()) -> Callable[[Run], Run]:
+    """Register a check under the name of its module. Raises ``ValueError`` when a name or a code is taken."""
+
+    def register(run: Run) -> Run:
+        name = run.__module__.rpartition(".")[2]
+        taken = {d.code for c in _CHECKS.values() for d in c.codes} | {_UNREAD.code}
+        if name in _CHECKS or any(d.code in taken for d in codes):
+            raise ValueError(f"check {name} is registered already, or one of its codes is: {[d.code for d in codes]}")
+        if set(needs) - set(PARTS):
+            raise ValueError(f"check {name} needs parts that do not exist: {set(needs) - set(PARTS)}")
+        _CHECKS[name] = Check(name, scope, needs, codes, run)
+        return run
+
+    return register
+
+
+def all_checks() -> tuple[Check, ...]:
+    """Every check of this package, by its first code."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return tuple(sorted(_CHECKS.values(), key=lambda c: c.codes[0].code))
+
+
+def all_codes() -> tuple[CodeDoc, ...]:
+    """Every code that a check can report, sorted."""
+    return tuple(sorted((_UNREAD, *(d for c in all_checks() for d in c.codes)), key=lambda d: d.code))
+
+
+def run_checks(facts: Facts, scopes: Iterable[Scope] | None = None) -> list[Finding]:
+    """Run the checks and sort their findings: what blocks first, then by level, code and subject."""
+    wanted = set(scopes) if scopes is not None else set(Scope)
+    checks = [c for c in all_checks() if c.scope in wanted]
+    out: list[Finding] = []
+    for each in checks:
+        if not any(n in facts.snapshot.unread or getattr(facts.snapshot, n) is None for n in each.needs):
+            out += each.run(facts)
+    out += _unread(facts, checks)
+    return sort_findings(out)
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """What blocks first, then by level, code and subject; each once."""
+    order = [Level.ERROR, Level.WARNING, Level.INFO]
+    unique = {(f.code, f.subject, f.seen): f for f in findings}.values()
+    return sorted(unique, key=lambda f: (not f.blocks, order.index(f.level), f.code, f.subject, f.seen))
+
+
+def _unread(facts: Facts, checks: Iterable[Check]) -> Iterator[Finding]:
+    for part, reason in sorted(facts.snapshot.unread.items()):
+        skipped = [c.name for c in checks if part in c.needs]
+        yield Finding(
+            code="TS501",
+            level=Level.ERROR,
+            subject=part,
+            seen=f"{PARTS[part]} could not be read: {reason.rstrip('.')}.",
+            why="Unknown is never OK."
+            + (f" Not checked because of it: {', '.join(skipped)}." if skipped else " The plan needs it."),
+            do="Mend that, then plan again.",
+            unknown=True,
+        )
+
+
+def find(code: str, level: Level, subject: str, seen: str, why: str, do: str, *, unknown: bool = False) -> Finding:
+    """A finding, in the order in which people read it."""
+    return Finding(code=code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)

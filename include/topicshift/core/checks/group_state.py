@@ -1,0 +1,91 @@
+"""TS303, TS304, TS309: what a declared group is, and whether it can drain and be switched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
+from topicshift.core.findings import Finding, Level
+
+
+@check(
+    Scope.PARTICIPANTS,
+    CodeDoc(
+        "TS303",
+        (Level.ERROR, Level.WARNING),
+        "A declared group is a share group (error: it has no order and no offsets that prove anything), or belongs to "
+        "Kafka Streams (warning: its changelog and repartition topics are bound to the source's partition count).",
+        "Move a share group by hand and ignore it here; reset a Streams application or give it a new application.id.",
+    ),
+    CodeDoc(
+        "TS304",
+        (Level.WARNING,),
+        "A declared group has no members now, so it does not get nearer to the end.",
+        "Start its consumers before the cut-over.",
+    ),
+    CodeDoc(
+        "TS309",
+        (Level.WARNING,),
+        "A declared group has more members than the target will have partitions; the rest idle.",
+        "Scale it down, or choose more partitions.",
+    ),
+    needs=("described",),
+)
+def run(facts: Facts) -> Iterator[Finding]:
+    """Looks at each declared group that exists."""
+    streams = _streams_groups(facts)
+    for i, consumer in enumerate(facts.spec.consumers):
+        info = (facts.snapshot.described or {}).get(consumer.group)
+        if info is None or info.error is not None:
+            continue
+        where = f"consumers[{i}].group"
+        if info.kind == "share":
+            yield find(
+                "TS303",
+                Level.ERROR,
+                where,
+                f"{consumer.group!r} is a share group.",
+                "Its records are acknowledged one by one, without order, and no committed offset proves a drain.",
+                "Name it under `ignore_groups` with a reason, and move it by hand.",
+            )
+        elif info.kind == "streams" or consumer.group in streams:
+            yield find(
+                "TS303",
+                Level.WARNING,
+                where,
+                f"{consumer.group!r} is a Kafka Streams application.",
+                "Its changelog and repartition topics have the source's partition count; with another one it "
+                "refuses to start, or joins wrong keys.",
+                "Plan its reset (kafka-streams-application-reset), or a new application.id, at the switch.",
+            )
+        if not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
+            yield find(
+                "TS304",
+                Level.WARNING,
+                where,
+                f"{consumer.group!r} has no members ({info.state.lower()}).",
+                "Nobody reads, so what is unread stays unread and the drain does not end.",
+                "Start its consumers before the cut-over. If it assigns partitions itself, it shows like this while it "
+                "works.",
+            )
+        count = facts.shape.partitions
+        if count is not None and info.kind != "share" and len(info.members) > count:
+            yield find(
+                "TS309",
+                Level.WARNING,
+                where,
+                f"{consumer.group!r} has {len(info.members)} members, and the target will have {count} partitions.",
+                f"{len(info.members) - count} of them would idle.",
+                "Scale it down, or choose more partitions.",
+            )
+
+
+def _has_commits(facts: Facts, group: str) -> bool:
+    commits = (facts.snapshot.commits or {}).get(group)
+    return commits is not None and any(o is not None for o in commits.offsets.values())
+
+
+def _streams_groups(facts: Facts) -> set[str]:
+    """Groups with internal topics named after them: ``<application.id>-...-changelog`` or ``-repartition``."""
+    inner = [t for t in facts.snapshot.topics or () if t.endswith(("-changelog", "-repartition"))]
+    return {c.group for c in facts.spec.consumers if any(t.startswith(c.group + "-") for t in inner)}

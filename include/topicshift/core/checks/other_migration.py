@@ -1,0 +1,33 @@
+"""TS105: two migrations never touch the same source or target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
+from topicshift.core.findings import Finding, Level
+
+
+@check(
+    Scope.TOPIC,
+    CodeDoc(
+        "TS105",
+        (Level.ERROR,),
+        "Another migration that has not ended has claimed the source or the target.",
+        "Let it end, roll it back, or change this spec. `topicshift status` shows it.",
+    ),
+)
+def run(facts: Facts) -> Iterator[Finding]:
+    """Fires for each other migration that shares a topic with this one."""
+    mine = {facts.spec.source: "source", facts.shape.name: "target"}
+    for other in facts.snapshot.migrations:
+        for topic in (other.source, other.target):
+            if topic in mine:
+                yield find(
+                    "TS105",
+                    Level.ERROR,
+                    mine[topic],
+                    f"{topic!r} is claimed by the migration {other.source} -> {other.target} of {other.owner}.",
+                    "Two runs on one topic would undo each other's fence.",
+                    "Let that one end or roll it back first; `topicshift status` shows where it is.",
+                )

@@ -1,0 +1,46 @@
+"""TS502: rights that this client will need later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
+from topicshift.core.findings import Finding, Level
+
+ON_SOURCE = frozenset({"DESCRIBE", "READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+ON_CLUSTER = frozenset({"DESCRIBE", "ALTER", "CREATE"})
+"""ALTER makes and removes the DENY, CREATE makes the target (a CREATE on the topic's name would do as well)."""
+
+
+@check(
+    Scope.RIGHTS,
+    CodeDoc(
+        "TS502",
+        (Level.ERROR,),
+        "This client lacks rights that the migration needs later: on the source, or on the cluster.",
+        "Give its principal the operations named; README lists them all.",
+    ),
+    needs=("cluster",),
+)
+def run(facts: Facts) -> Iterator[Finding]:
+    """Compares the operations that the broker says are allowed with those needed. Says nothing where it is not told."""
+    snapshot = facts.snapshot
+    cluster, source = snapshot.cluster, snapshot.source
+    if cluster is None or cluster.authorizer is False:
+        return
+    for subject, have, need in (
+        ("cluster", cluster.authorized, ON_CLUSTER),
+        (f"topic {facts.spec.source}", source.authorized if source else None, ON_SOURCE),
+    ):
+        if have is None or "ALL" in have:
+            continue
+        missing = sorted(need - have)
+        if missing:
+            yield find(
+                "TS502",
+                Level.ERROR,
+                subject,
+                f"this client may not {', '.join(missing)}.",
+                "The run would stop half-way, with the producers waiting.",
+                f"Allow {', '.join(missing)} on the {subject} for its principal.",
+            )
