@@ -202,9 +202,13 @@ def switch_producers(
     clock: Clock,
     recheck: Callable[[], None],
     progress: Progress,
+    by_hand: Sequence[Participant] = (),
     settle: timedelta = timedelta(seconds=60),
 ) -> dict[str, Any]:
     """Point every producer to the target and start it; the freeze ends when all of them run there.
+
+    ``producers`` are under a controller. With ``by_hand`` (a person starts these) the freeze goes on until
+    :func:`confirm_started`.
 
     ``recheck`` must raise if anything was written to the source after the fence; it is called just before the act.
     """
@@ -217,24 +221,56 @@ def switch_producers(
         require_lease(freeze, clock, "switching producers")
     if row is None or row.state != "done":
         _finish_switch(cast, producers, journal=journal, claim=claim, clock=clock, recheck=recheck)
-    states = wait_for(
-        cast,
-        producers,
-        lambda s: s.status == "running" and s.topic == ctx.target,
-        what=f"every producer runs on {ctx.target}",
-        clock=clock,
-        deadline=clock.now() + settle,
-        progress=progress,
+    states = (
+        wait_for(
+            cast,
+            producers,
+            lambda s: s.status == "running" and s.topic == ctx.target,
+            what=f"every producer runs on {ctx.target}",
+            clock=clock,
+            deadline=clock.now() + settle,
+            progress=progress,
+        )
+        if producers
+        else []
     )
+    if by_hand:
+        return {"target": ctx.target, "to_start_by_hand": [p.name for p in by_hand]}
+    return _end_freeze(ctx.target, describe(states), journal=journal, claim=claim, clock=clock)
+
+
+def confirm_started(
+    producers: Sequence[Participant],
+    *,
+    journal: Journal,
+    claim: Claim,
+    clock: Clock,
+    recheck: Callable[[], None],
+) -> dict[str, Any]:
+    """A person has started the rest of the producers on the target: check the source once more, end the freeze."""
+    row = journal.step(claim.migration_id, SWITCH_PRODUCERS)
+    if row is None or row.state not in ("intended", "done"):
+        raise Refused("The producers were not switched by this run, so a start by hand cannot be confirmed.")
+    recheck()
+    said = "started by hand: " + ", ".join(p.name for p in producers)
+    return _end_freeze(str(row.data.get("target")), said, journal=journal, claim=claim, clock=clock)
+
+
+def _end_freeze(target: str, states: str, *, journal: Journal, claim: Claim, clock: Clock) -> dict[str, Any]:
+    # Two rows end here; a try that died between them is finished by the next.
+    freeze = journal.step(claim.migration_id, FREEZE)
+    switch = journal.step(claim.migration_id, SWITCH_PRODUCERS)
+    if switch is not None and switch.state == "done" and (freeze is None or freeze.state != "intended"):
+        return dict(switch.data)
     now = clock.now()
-    data: dict[str, Any] = {"target": ctx.target, "finished_at": now.isoformat()}
-    running = current_freeze(journal, claim)
-    if running is not None:
-        data["freeze_seconds"] = round((now - running.started_at).total_seconds(), 3)
-        journal.finish(claim, FREEZE, {**running.to_data(), "ended_at": now.isoformat(), "how": "switched"})
-    if row is None or row.state != "done":
+    data: dict[str, Any] = {"target": target, "finished_at": now.isoformat()}
+    if freeze is not None:
+        data["freeze_seconds"] = round((now - Freeze.from_data(freeze.data).started_at).total_seconds(), 3)
+        if freeze.state == "intended":
+            journal.finish(claim, FREEZE, {**freeze.data, "ended_at": now.isoformat(), "how": "switched"})
+    if switch is None or switch.state != "done":
         journal.finish(claim, SWITCH_PRODUCERS, data)
-        journal.event(claim, "producers_switched", "topicshift", {**data, "states": describe(states)})
+        journal.event(claim, "producers_switched", "topicshift", {**data, "states": states})
     return data
 
 
