@@ -1,56 +1,75 @@
-"""What the target gets from the source: the configs that were set on it and the rights on it. Pure."""
+"""What the target gets from the source: the configs set on it and the rights to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from topicshift.core.cluster import Acl, TopicInfo
+from topicshift.core.fence_acl import covers
 
-NOT_COPIED: dict[str, str] = {
-    "leader.replication.throttled.replicas": "it names partitions and brokers of the source",
-    "follower.replication.throttled.replicas": "it names partitions and brokers of the source",
+NOT_COPIED = {
+    "leader.replication.throttled.replicas": "it names partitions of a reassignment of the source",
+    "follower.replication.throttled.replicas": "it names partitions of a reassignment of the source",
 }
-"""Configs set on a topic that make no sense on another one, with the reason."""
+"""Configs that make no sense on another topic, each with why."""
 
 
-def target_configs(source: TopicInfo) -> dict[str, str]:
-    """The configs that were set on the source topic itself; what it inherits from the brokers stays inherited."""
-    return {
-        name: entry.value
-        for name, entry in sorted(source.configs.items())
-        if entry.set_here and entry.value is not None and name not in NOT_COPIED
-    }
+@dataclass(frozen=True)
+class TargetConfigs:
+    """The configs to set on the target, and those left out with why."""
+
+    configs: dict[str, str]
+    notes: tuple[str, ...]
 
 
-def left_out_configs(source: TopicInfo) -> dict[str, str]:
-    """Configs set on the source that the target does not get, with the reason."""
-    out = {n: why for n, why in NOT_COPIED.items() if n in source.configs and source.configs[n].set_here}
-    for name, entry in source.configs.items():
-        if entry.set_here and entry.value is None and name not in NOT_COPIED:
-            out[name] = "the broker does not show its value"
-    return out
+def target_configs(source: TopicInfo) -> TargetConfigs:
+    """What was set on the source topic itself, without what it inherits and what makes no sense elsewhere."""
+    configs: dict[str, str] = {}
+    notes: list[str] = []
+    for entry in sorted(source.configs.values(), key=lambda e: e.name):
+        if not entry.set_here:
+            continue
+        if entry.name in NOT_COPIED:
+            notes.append(f"{entry.name} is not copied: {NOT_COPIED[entry.name]}.")
+        elif entry.sensitive or entry.value is None:
+            notes.append(
+                f"{entry.name} is not copied: the brokers do not show its value. Set it on the target by hand."
+            )
+        else:
+            configs[entry.name] = entry.value
+    return TargetConfigs(configs, tuple(notes))
 
 
-def covers(acl: Acl, topic: str) -> bool:
-    """Whether an ACL on topics applies to this one: literal, ``*``, or prefixed."""
-    if acl.resource_type != "TOPIC":
-        return False
-    if acl.pattern == "PREFIXED":
-        return topic.startswith(acl.name)
-    return acl.pattern == "LITERAL" and acl.name in (topic, "*")
+@dataclass(frozen=True)
+class TargetAcls:
+    """The bindings that the target still lacks, and what a person should know."""
+
+    acls: tuple[Acl, ...]
+    notes: tuple[str, ...]
 
 
-def target_acls(acls: Iterable[Acl], source: str, target: str, *, without: Iterable[Acl] = ()) -> tuple[Acl, ...]:
-    """The ACLs to create so that the target has the rights that the source has; sorted.
+def target_acls(acls: Iterable[Acl], source: str, target: str, own: Iterable[Acl] = ()) -> TargetAcls:
+    """The bindings to make so that everybody has on the target the rights he has on the source.
 
-    A literal ACL on the source is repeated for the target. A prefixed or ``*`` ACL that covers the target as well needs
-    nothing; a prefixed one that covers the source alone becomes a literal one. Those that exist are left out, and so
-    are ``without``: the DENY that a fence has set on the source is no right to copy.
+    A literal binding of the source is made again for the target; a prefixed or ``*`` binding that covers the
+    target already is not; a prefixed one that covers only the source becomes a literal one. ``own`` are the DENY
+    bindings of a fence, which are never copied. What is there already is left out.
     """
-    have = frozenset(acls)
-    skip = frozenset(without)
-    wanted = set()
-    for acl in have - skip:
-        if covers(acl, source) and not covers(acl, target):
-            wanted.add(Acl("TOPIC", target, "LITERAL", acl.principal, acl.host, acl.operation, acl.permission))
-    return tuple(sorted(wanted - have))
+    acls = frozenset(acls)
+    ours = frozenset(own)
+    wanted: set[Acl] = set()
+    notes: list[str] = []
+    for acl in sorted(acls - ours):
+        if not covers(acl, "TOPIC", source):
+            continue
+        if covers(acl, "TOPIC", target):
+            continue
+        if "UNKNOWN" in (acl.operation, acl.permission):
+            notes.append(
+                f"A binding of {acl.principal} on {acl.name} has an operation that this client does not know, and is "
+                "not copied. Make it by hand where it is needed."
+            )
+            continue
+        wanted.add(Acl("TOPIC", target, "LITERAL", acl.principal, acl.host, acl.operation, acl.permission))
+    return TargetAcls(tuple(sorted(wanted - acls)), tuple(notes))
