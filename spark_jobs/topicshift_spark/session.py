@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -49,14 +51,16 @@ def ship_code(spark: SparkSession) -> None:
         "topicshift": [Path(topicshift.__file__), *_modules(Path(topicshift.__file__).parent / "core")],
         "topicshift_spark": _modules(Path(__file__).parent),
     }
-    with tempfile.TemporaryDirectory(prefix="topicshift-") as folder:
-        archive = Path(folder) / "topicshift_code.zip"
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-            for name, files in packages.items():
-                root = Path(topicshift.__file__).parent if name == "topicshift" else Path(__file__).parent
-                for file in files:
-                    out.write(file, f"{name}/{file.relative_to(root).as_posix()}")
-        spark.sparkContext.addPyFile(str(archive))  # copies it before the folder goes
+    # The executors fetch it when their first task starts, so it stays until the driver ends.
+    folder = Path(tempfile.mkdtemp(prefix="topicshift-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / "topicshift_code.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, files in packages.items():
+            root = Path(topicshift.__file__).parent if name == "topicshift" else Path(__file__).parent
+            for file in files:
+                out.write(file, f"{name}/{file.relative_to(root).as_posix()}")
+    spark.sparkContext.addPyFile(str(archive))
 
 
 def _modules(folder: Path) -> list[Path]:
