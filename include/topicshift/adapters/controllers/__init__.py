@@ -1,1 +1,82 @@
-"""Controllers: stop, point, start and observe participants of one kind."""
+"""Controllers: stop, point, start and observe participants of one kind.
+
+:func:`controller` makes one by its kind. A kind is either one of :data:`KINDS` or an entry point of the group
+``topicshift.controllers`` in an installed package: a callable that takes a :class:`ControllerEnv` and returns an
+object with the methods of :class:`topicshift.ports.Controller`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any
+
+from topicshift.adapters.clock import SystemClock
+from topicshift.core.errors import SpecError
+from topicshift.ports import Clock, ClusterAdmin, Controller
+
+ENTRY_POINTS = "topicshift.controllers"
+"""Entry point group under which a package offers further kinds."""
+
+
+@dataclass(frozen=True)
+class ControllerEnv:
+    """What a controller may need. ``options`` are per kind and documented by each."""
+
+    kafka_config: Mapping[str, Any]
+    admin: ClusterAdmin | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Factory = Callable[[ControllerEnv], Controller]
+
+
+def _route(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.route import RouteController
+    from topicshift.adapters.route_store import RouteStore
+
+    return RouteController(RouteStore(env.kafka_config), env.clock)
+
+
+def _manual(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.manual import ManualController
+
+    if env.admin is None:
+        raise SpecError("The controller of kind manual judges by the offsets in Kafka, so it needs an admin client.")
+    return ManualController(env.admin, env.options.get("confirmations", {}))
+
+
+KINDS: dict[str, Factory] = {"route": _route, "manual": _manual}
+"""The kinds that ship."""
+
+
+def kinds() -> list[str]:
+    """Every kind there is a controller for: those that ship and those of installed packages."""
+    return sorted({*KINDS, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+
+
+def controller(kind: str, env: ControllerEnv) -> Controller:
+    """The controller for participants of this kind. Contacts nobody yet.
+
+    Raises ``SpecError`` for an unknown kind (with a suggestion) and for one whose package cannot be loaded.
+    """
+    if kind in KINDS:
+        return KINDS[kind](env)
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == kind:
+            try:
+                factory: Factory = entry.load()
+            except (ImportError, AttributeError) as exc:
+                raise SpecError(
+                    f"The controller of kind {kind} ({entry.value}) cannot be loaded: {exc}. Install what it needs."
+                ) from exc
+            return factory(env)
+    known = kinds()
+    near = get_close_matches(kind.lower(), known, n=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+    raise SpecError(
+        f"There is no controller of kind {kind!r}, so nobody could stop or start such a participant. {hint}"
+    )

@@ -1,0 +1,181 @@
+"""The controller for applications that a person stops and starts: it only observes, and believes Kafka's offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from topicshift.core.errors import Unreadable
+from topicshift.ports import (
+    ClusterAdmin,
+    ControlContext,
+    GroupInfo,
+    InstanceState,
+    Participant,
+    ParticipantState,
+)
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What a person said about a producer, and the END_U of each partition of the source at that time.
+
+    ``topic`` is where it runs now; None when it is stopped. ``ends`` empty means that nobody looked, and is no proof.
+    """
+
+    status: Literal["running", "stopped"]
+    by: str
+    at: datetime
+    ends: Mapping[int, int]
+    topic: str | None = None
+
+
+class ManualController:
+    """Observes participants that a person moves; stop, point and start do nothing, because the person does them.
+
+    Consumer groups are judged by Kafka alone: no members is stopped (unless its commits move between two
+    observations: a consumer that assigns partitions itself), members run on the topics they are assigned. Producers
+    cannot be seen: ``confirmations`` maps a producer's name to what a person confirmed, which counts only while the
+    offsets agree with it.
+    """
+
+    kind = "manual"
+    needs_person = True
+
+    def __init__(self, admin: ClusterAdmin, confirmations: Mapping[str, Confirmation] | None = None) -> None:
+        self._admin = admin
+        self._confirmations = dict(confirmations or {})
+        self._commits: dict[tuple[str, str], dict[int, int | None]] = {}
+
+    def confirm(self, producer: str, confirmation: Confirmation) -> None:
+        """Take in what a person confirmed about a producer; replaces what was confirmed before."""
+        self._confirmations[producer] = confirmation
+
+    def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing: a person stops these participants. Observe until it shows."""
+
+    def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
+        """Nothing: a person changes the topic's name in these applications."""
+
+    def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing: a person starts these participants. Observe until it shows."""
+
+    def close(self) -> None:
+        """Nothing to let go: the admin client belongs to the caller."""
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
+        """One state for each participant; what cannot be read is unknown, with the reason."""
+        groups = sorted({p.group for p in participants if p.role == "consumer" and p.group})
+        described = self._admin.describe_groups(groups) if groups else {}
+        return [
+            self._consumer(ctx, p, described.get(p.group or ""))
+            if p.role == "consumer"
+            else self._producer(ctx, p, self._confirmations.get(p.name))
+            for p in participants
+        ]
+
+    # ------------------------------------------------------------------------------------------- consumers
+
+    def _consumer(self, ctx: ControlContext, who: Participant, info: GroupInfo | None) -> ParticipantState:
+        def unknown(reason: str) -> ParticipantState:
+            return ParticipantState(who, "unknown", None, reason=reason)
+
+        if info is None or info.error:
+            return unknown(f"group {who.group} could not be described: {info.error if info else 'no answer'}")
+        if not info.members:
+            if info.state not in ("EMPTY", "DEAD"):
+                return unknown(f"group {who.group} is {info.state} and shows no members; ask again when it is stable")
+            try:
+                moved = self._moved(info.group, ctx.source) or self._moved(info.group, ctx.target)
+            except Unreadable as exc:
+                return unknown(str(exc))
+            if moved:
+                return ParticipantState(
+                    who,
+                    "running",
+                    None,
+                    reason=f"group {who.group} has no members, yet its commits move ({moved}): a consumer assigns "
+                    "partitions itself. Stop that one too",
+                )
+            return ParticipantState(who, "stopped", None, reason=f"group {who.group} has no members ({info.state})")
+        instances = tuple(
+            InstanceState(
+                m.instance_id or m.member_id or m.client_id,
+                "running",
+                next(iter(m.assignment)) if len(m.assignment) == 1 else None,
+                None,
+            )
+            for m in info.members
+        )
+        reads = {t for m in info.members for t in (*m.assignment, *m.topics)} & {ctx.source, ctx.target}
+        if len(reads) == 1:
+            return ParticipantState(who, "running", reads.pop(), instances)
+        where = f"both {ctx.source} and {ctx.target}" if reads else f"neither {ctx.source} nor {ctx.target}"
+        names = ", ".join(f"{m.client_id} on {m.host}" for m in info.members[:5])
+        return ParticipantState(
+            who,
+            "running",
+            None,
+            instances,
+            f"the {len(info.members)} members of group {who.group} ({info.state}) read {where}: {names}",
+        )
+
+    def _moved(self, group: str, topic: str) -> str:
+        """How the group's commits on the topic moved since the last look; empty if they did not."""
+        described = self._admin.topic(topic)
+        if described is None:
+            return ""
+        commits = self._admin.commits([group], topic, sorted(described.replicas)).get(group)
+        if commits is None or commits.error or commits.errors:
+            why = "no answer" if commits is None else commits.error or dict(commits.errors)
+            raise Unreadable(f"the commits of group {group} on {topic} could not be read: {why}")
+        now = dict(commits.offsets)
+        before = self._commits.get((group, topic), now)
+        self._commits[group, topic] = now
+        changed = [p for p in sorted(now) if before.get(p) != now[p]]
+        return ", ".join(f"{topic}[{p}] {before.get(p)} -> {now[p]}" for p in changed[:3])
+
+    # ------------------------------------------------------------------------------------------- producers
+
+    def _producer(self, ctx: ControlContext, who: Participant, said: Confirmation | None) -> ParticipantState:
+        def unknown(reason: str) -> ParticipantState:
+            return ParticipantState(who, "unknown", None, reason=reason)
+
+        if said is None:
+            return unknown(f"nobody has confirmed yet what producer {who.name} does")
+        stamp = f"{said.by} confirmed at {said.at:%H:%M:%S} that {who.name} is {said.status}"
+        if said.status == "running" and said.topic == ctx.source:
+            return ParticipantState(who, "running", ctx.source, reason=stamp)
+        ends, wrong = self._ends(ctx.source)
+        if wrong:
+            return unknown(f"{stamp}, but {wrong}")
+        if set(said.ends) != set(ends):
+            return unknown(
+                f"{stamp}, but the offsets of that time cover partitions {sorted(said.ends)} of "
+                f"{ctx.source}, which has {sorted(ends)}; confirm again"
+            )
+        grown = {p: ends[p] - said.ends[p] for p in ends if ends[p] != said.ends[p]}
+        if grown:
+            where = ", ".join(f"{ctx.source}[{p}] by {n:+d}" for p, n in sorted(grown.items())[:3])
+            return unknown(f"{stamp}, but {where} has moved since: somebody still writes to {ctx.source}")
+        if said.status == "stopped":
+            return ParticipantState(who, "stopped", None, reason=f"{stamp}; nothing was written to {ctx.source} since")
+        target, wrong = self._ends(said.topic or ctx.target)
+        if wrong:
+            return unknown(f"{stamp}, but {wrong}")
+        if not any(target.values()):
+            return unknown(f"{stamp} on {said.topic}, but no record has arrived there yet")
+        return ParticipantState(who, "running", said.topic, reason=f"{stamp}; {said.topic} has records")
+
+    def _ends(self, topic: str) -> tuple[dict[int, int], str]:
+        """END_U of every partition, or why that cannot be told."""
+        try:
+            offsets = self._admin.offsets(topic)
+        except Unreadable as exc:
+            return {}, str(exc)
+        bad = {p: o.error or "no end offset" for p, o in offsets.items() if o.end is None}
+        if bad or not offsets:
+            return {}, f"the end offsets of {topic} could not be read: {bad or 'no partitions'}"
+        return {p: o.end for p, o in offsets.items() if o.end is not None}, ""
