@@ -39,6 +39,7 @@ class Shape:
     replication_factor: int | None
     configs: tuple[tuple[str, str], ...] = ()
     acls: tuple[Acl, ...] = ()
+    notes: tuple[str, ...] = ()
     sizing: SizingResult | None = None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
+from topicshift.core.fence_acl import concerning, writers
 from topicshift.core.findings import Finding, Level
-from topicshift.core.target import covers
 
 
 @check(
@@ -26,10 +26,21 @@ def run(facts: Facts) -> Iterator[Finding]:
     if cluster is None or acls is None or cluster.authorizer is False:
         return
     source = facts.spec.source
-    allowed = {
-        a.principal for a in acls if a.permission == "ALLOW" and a.operation in ("WRITE", "ALL") and covers(a, source)
-    }
-    nameless = [f"producers[{i}]" for i, p in enumerate(facts.spec.producers) if p.principal is None]
+    allowed = set(writers(acls, source))
+    nameless = [
+        f"producers[{i}]" for i, p in enumerate(facts.spec.producers) if p.kind == "route" and p.principal is None
+    ]
+    if not concerning(acls, source):
+        yield find(
+            "TS307",
+            Level.WARNING,
+            "source",
+            "no ACL covers the source, so who may write to it cannot be listed.",
+            "The fence sets no DENY on such a topic (a first ACL could lock its consumers out); observation alone "
+            "shows a stray writer.",
+            "Make sure that every writer is declared under `producers`.",
+        )
+        return
     if "User:*" in allowed:
         yield find(
             "TS307",
@@ -45,8 +56,8 @@ def run(facts: Facts) -> Iterator[Finding]:
             Level.WARNING,
             ", ".join(nameless),
             "no principal is named.",
-            "The fence denies writes to every principal that no route producer names: such a producer stays denied "
-            "while the fence stands, also when its lease has run out.",
+            "A DENY could hit such a producer and outlive its lease, so the fence denies nobody and observation alone "
+            "shows a stray writer.",
             "Add `principal: User:...` as the broker's authorizer log shows it.",
         )
     declared = {p.principal for p in facts.spec.producers if p.principal}

@@ -1,0 +1,117 @@
+"""TS401 to TS406: what impact.json says about the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
+from topicshift.core.findings import Finding, Level
+from topicshift.core.sizing import skew_from_impact
+from topicshift.core.spec import Sizing
+
+
+@check(
+    Scope.KEYS,
+    CodeDoc(
+        "TS401",
+        (Level.WARNING,),
+        "The keys were not measured, or the source held no record: hot keys, partitioner and skew are not known.",
+        "Run the assessment (`topic_assessment`), which makes impact.json.",
+    ),
+    CodeDoc(
+        "TS402",
+        (Level.ERROR,),
+        "No record of the source has a key, so no order per key can break: it may be altered in place.",
+        "Increase it in place with `kafka-topics.sh --alter`; no migration, no freeze.",
+    ),
+    CodeDoc(
+        "TS403",
+        (Level.WARNING,),
+        "Some records have a key and some have none; the latter have no order to keep and go anywhere.",
+        "Nothing to do if that is meant.",
+    ),
+    CodeDoc(
+        "TS404",
+        (Level.WARNING,),
+        "One key, or the hottest partition under the planned count, is more than one consumer can work through.",
+        "Split the hot key, or speed up its consumer; no count of partitions helps a single key.",
+    ),
+)
+def run(facts: Facts) -> Iterator[Finding]:
+    """Reads the counts of impact.json."""
+    impact = facts.snapshot.impact
+    if impact is None or not impact.get("records"):
+        yield find(
+            "TS401",
+            Level.WARNING,
+            "keys",
+            "the keys were not measured." if impact is None else "the source held no record to measure.",
+            "Whether the topic is keyed, by which rule, and which keys are hot, is not known to this plan.",
+            "Run the assessment, which reads the topic and makes impact.json.",
+        )
+        return
+    records, keyed = int(impact["records"]), int(impact.get("keyed_records") or 0)
+    if keyed == 0:
+        count = facts.shape.partitions
+        source = facts.snapshot.source
+        up = source is not None and count is not None and count > source.partitions
+        command = f"`kafka-topics.sh --alter --topic {facts.spec.source} --partitions {count}`"
+        yield find(
+            "TS402",
+            Level.ERROR,
+            "source",
+            f"none of its {records:,} records has a key.",
+            "Without keys there is no order per key to protect, so a freeze of the producers buys nothing.",
+            f"Increase it in place: {command}."
+            if up
+            else "An increase can be done in place; for fewer partitions point the producers to a new topic.",
+        )
+        return
+    if keyed < records:
+        yield find(
+            "TS403",
+            Level.WARNING,
+            "source",
+            f"{records - keyed:,} of its {records:,} records have no key.",
+            "They have no order to keep; the proof counts them, and says nothing about their order.",
+            "Nothing to do if that is meant.",
+        )
+    yield from _hot(facts, impact)
+
+
+def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
+    curve, hottest = skew_from_impact(impact)
+    count, sizing = facts.shape.partitions, facts.spec.partitions
+    share = curve.get(count) if count is not None else None
+    do = "Split the key (a suffix that the consumer knows), or speed up its consumer."
+    if isinstance(sizing, Sizing):
+        if hottest is not None and hottest * sizing.throughput > sizing.per_consumer:
+            yield find(
+                "TS404",
+                Level.WARNING,
+                "keys",
+                f"the hottest key has {hottest:.1%} of the records, {hottest * sizing.throughput:,.0f}/s at the wanted "
+                f"rate; one consumer does {sizing.per_consumer:,.0f}/s.",
+                "A key lies in one partition, and a partition has one consumer: no count helps it.",
+                do,
+            )
+        elif share is not None and share * sizing.throughput > sizing.per_consumer:
+            yield find(
+                "TS404",
+                Level.WARNING,
+                "partitions",
+                f"the hottest of {count} partitions would get {share:.1%}, {share * sizing.throughput:,.0f}/s at the "
+                f"wanted rate; one consumer does {sizing.per_consumer:,.0f}/s.",
+                "That partition falls behind while the others idle.",
+                "Look at the skew curve of the impact report for a better count.",
+            )
+    elif hottest is not None and count is not None and count > 1 and hottest > max(0.3, 2 / count):
+        yield find(
+            "TS404",
+            Level.WARNING,
+            "keys",
+            f"the hottest key has {hottest:.1%} of the records; an even share of a partition is {1 / count:.1%}.",
+            "Its partition stays the bottleneck; a key lies in one partition, so no count helps it.",
+            do,
+        )
