@@ -64,9 +64,7 @@ class ClusterAdmin(Protocol):
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, or None when the broker says it does not exist. Never creates one."""
 
-    def create_topic(
-        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
-    ) -> str:
+    def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create it and return its topic id. Raises ``Refused`` when it exists."""
 
     def delete_topic(self, name: str) -> None: ...
@@ -87,14 +85,15 @@ class ClusterAdmin(Protocol):
         """Every group the broker lists, of every kind, without members."""
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]: ...
-    def commits(
-        self, groups: Sequence[str], topic: str, partitions: Sequence[int]
-    ) -> dict[str, GroupCommits]: ...
+    def commits(self, groups: Sequence[str], topic: str, partitions: Sequence[int]) -> dict[str, GroupCommits]: ...
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Set a group's offsets. Raises ``Refused`` while the group has members."""
 
     def producers(self, topic: str, partitions: Sequence[int]) -> list[ActiveProducer]: ...
     def transactions(self, topic: str) -> list[Transaction]: ...
+    def abort_transaction(self, topic: str, partition: int, producer_id: int, producer_epoch: int) -> None:
+        """Write an abort marker for one open transaction. Only ever on a person's word."""
+
     def close(self) -> None: ...
 
 

@@ -193,7 +193,7 @@ def decide_fence(
     stragglers = find_stragglers(series, settings)
     open_transactions = find_open_transactions(last, settings, now_ms)
     waits += _unmet(last, topic, open_transactions, now_ms)
-    tail = _settled_tail(series, partitions)
+    tail = settled_tail(series, partitions)
     if not waits:
         span = max(0.0, last.began - tail[0].ended) if tail else 0.0
         if len(tail) >= settings.samples and span >= settings.settle_s:
@@ -329,7 +329,7 @@ def _moved(old: FenceSample, new: FenceSample) -> list[ActiveProducer]:
     ]
 
 
-def _settled_tail(series: Sequence[FenceSample], partitions: int) -> list[FenceSample]:
+def settled_tail(series: Sequence[FenceSample], partitions: int) -> list[FenceSample]:
     """The longest run of still and equal samples at the end of the series."""
     tail: list[FenceSample] = Field(default_factory=list)
     for sample in reversed(series):

@@ -56,7 +56,9 @@ DEFAULT_TIMEOUT_S = 15.0
 """Seconds that one request may take, broker look-up and connection included."""
 
 _T = TypeVar("_T")
-_LOG_IN = re.compile(r"authentication|ssl handshake|sasl", re.IGNORECASE)
+_LOG_IN = re.compile(
+    r"authentication (error|fail)|ssl handshake failed|mechanism handshake failed|unsupported sasl", re.IGNORECASE
+)
 _HOST_PORT = re.compile(r"^(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?$")
 _CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "on_commit", "on_delivery", "logger"})
 
