@@ -1,4 +1,4 @@
-"""TS303, TS304, TS309: what a declared group is, and whether it can drain and be switched."""
+"""TS303, TS304, TS309, TS313: what a declared group is, and whether it can drain and be switched."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ from topicshift.core.findings import Finding, Level
         "A declared group has more members than the target will have partitions; the rest idle.",
         "Scale it down, or choose more partitions.",
     ),
+    CodeDoc(
+        "TS313",
+        (Level.ERROR,),
+        "A declared group, or its commits, could not be read. Unknown blocks.",
+        "Give the client DESCRIBE on the group and on the topic, and see that its coordinator is up.",
+    ),
     needs=("described",),
 )
 def run(facts: Facts) -> Iterator[Finding]:
@@ -36,9 +42,23 @@ def run(facts: Facts) -> Iterator[Finding]:
     streams = _streams_groups(facts)
     for i, consumer in enumerate(facts.spec.consumers):
         info = (facts.snapshot.described or {}).get(consumer.group)
+        where = f"consumers[{i}].group"
+        commits = (facts.snapshot.commits or {}).get(consumer.group)
+        wrong = (info.error if info else None) or (commits.error if commits else None)
+        if wrong is None and commits is not None and commits.errors:
+            wrong = "; ".join(f"partition {p}: {why}" for p, why in sorted(commits.errors.items())[:3])
+        if wrong:
+            yield find(
+                "TS313",
+                Level.ERROR,
+                where,
+                f"{consumer.group!r} could not be read: {wrong.rstrip('.')}.",
+                "Whether it has read the source could never be told.",
+                "Give this client DESCRIBE on the group and on the topic, and see that its coordinator is up.",
+                unknown=True,
+            )
         if info is None or info.error is not None:
             continue
-        where = f"consumers[{i}].group"
         if info.kind == "share":
             yield find(
                 "TS303",

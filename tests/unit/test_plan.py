@@ -1,0 +1,154 @@
+"""The plan: resolved, printable, hashed over what an approver accepts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
+
+from topicshift.core.cluster import Acl
+from topicshift.core.plan import Plan, make_plan, resolve_target
+from topicshift.core.snapshot import OtherMigration, Snapshot
+
+
+def test_the_target_defaults_to_the_next_free_version() -> None:
+    plan = make_plan(spec(target=None), world(topics=frozenset({"payments", "payments-v2", "payments-v3"})))
+    assert plan.spec.target == "payments-v4"
+    dotted = make_plan(spec(source="pay.ments", target=None), world(topics=frozenset({"pay.ments", "pay_ments-v2"})))
+    assert dotted.spec.target == "pay.ments-v3"
+    claimed = (OtherMigration("x", "payments-v2", "other"),)
+    assert make_plan(spec(target=None), world(migrations=claimed)).spec.target == "payments-v3"
+    assert resolve_target(spec(target=None, source="a-v7"), frozenset({"a-v7"})) == "a-v8"
+
+
+def test_the_sizing_block_becomes_a_number() -> None:
+    plan = make_plan(spec(partitions={"throughput": 100000, "per_consumer": 5000}), world())
+    assert plan.spec.partitions == 30
+    assert plan.sizing is not None and plan.sizing.minimum == 25
+    assert plan.target is not None and plan.target.partitions == 30
+
+
+def test_configs_and_rights_go_along() -> None:
+    source = topic(
+        set_={"retention.ms": "86400000", "leader.replication.throttled.replicas": "0:1"},
+        inherited={"segment.bytes": "1073741824"},
+    )
+    plan = make_plan(spec(), world(source=source))
+    assert plan.target is not None
+    assert plan.target.configs == {"retention.ms": "86400000"}
+    assert [str(a) for a in plan.target.acls] == ["ALLOW User:checkout WRITE", "ALLOW User:ledger READ"]
+    assert {a.to_acl().name for a in plan.target.acls} == {"payments-v2"}
+    assert "leader.replication.throttled.replicas" in plan.target.notes[0]
+
+
+def test_it_prints_what_it_will_do() -> None:
+    denied = Acl("TOPIC", "payments", "LITERAL", "User:batch", "*", "WRITE", "ALLOW")
+    text = str(make_plan(spec(), world(acls=ACLS | {denied})))
+    for words in (
+        "payments -> payments-v2: 6 -> 30 partitions",
+        "create payments-v2: 30 partitions, replication factor 3",
+        "create ACL ALLOW User:checkout WRITE on payments-v2",
+        "stop producer checkout (route)",
+        "create ACL DENY User:batch WRITE on payments",
+        "give the producers back to payments if they are not switched within the freeze budget of 2m",
+        "wait until ledger has read payments to its end",
+        "set the offsets of ledger on payments-v2",
+        "TS307 warning",
+        "ok: nothing blocks",
+    ):
+        assert words in text, text
+    assert "DENY User:checkout" not in text
+
+
+@pytest.mark.parametrize(
+    ("cutover", "order"),
+    [
+        ("drain_first", ["drain", "verify_drain", "switch_producers", "switch_consumers"]),
+        ("producers_first", ["switch_producers", "drain", "verify_drain", "switch_consumers"]),
+    ],
+)
+def test_the_actions_follow_the_order_of_the_cutover(cutover: str, order: list[str]) -> None:
+    steps = list(dict.fromkeys(a.step for a in make_plan(spec(cutover=cutover), world()).actions))
+    assert steps == ["approve", "create_target", "stop_producers", *order, "verify"]
+
+
+def test_json_there_and_back() -> None:
+    plan = make_plan(spec(window={"cron": "0 2 * * SUN", "timezone": "Europe/Berlin"}), world())
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_the_hash_keeps_still_over_what_moves_by_itself() -> None:
+    before = make_plan(spec(), world()).plan_hash
+    moved = world(
+        taken_at="2027-01-01T00:00:00+00:00",
+        offsets=offsets(committed=5000, end=5000),
+        commits={"ledger": commits(at=4000)},
+        described={"ledger": group(members=0, state="EMPTY")},
+        topics=frozenset({"payments", "something-new"}),
+        impact=IMPACT | {"records": 2000, "keyed_records": 2000},
+    )
+    assert make_plan(spec(), moved).plan_hash == before
+
+
+@pytest.mark.parametrize(
+    ("spec_changes", "world_changes"),
+    [
+        ({"partitions": 24}, {}),
+        ({"cutover": "producers_first"}, {}),
+        ({"freeze_budget": "121s"}, {}),
+        ({"approvals": {"cutover": "auto"}}, {}),
+        ({"consumers": [{"name": "ledger", "group": "ledger"}, {"name": "x", "group": "x"}]}, {}),
+        ({}, {"source": topic(set_={"retention.ms": "1000000000"})}),
+        ({}, {"source": topic(topic_id="made-again")}),
+        ({}, {"acls": ACLS | {Acl("TOPIC", "payments", "LITERAL", "User:new", "*", "READ", "ALLOW")}}),
+        ({}, {"groups": listing("ledger", "new"), "commits": {"ledger": commits(), "new": commits("new")}}),
+        ({}, {"impact": None}),
+    ],
+)
+def test_the_hash_changes_with_what_is_accepted(spec_changes: dict, world_changes: dict) -> None:
+    assert make_plan(spec(**spec_changes), world(**world_changes)).plan_hash != make_plan(spec(), world()).plan_hash
+
+
+def test_findings_of_the_impact_report_are_part_of_the_plan() -> None:
+    bad = {"code": "TS499", "level": "error", "subject": "keys", "seen": "a.", "why": "b.", "do": "c."}
+    plan = make_plan(spec(), world(impact=IMPACT | {"findings": [bad]}))
+    assert not plan.ok and plan.findings[0].code == "TS499"
+    broken = make_plan(spec(), world(impact=IMPACT | {"findings": [{"code": "?"}]}))
+    assert not broken.ok and broken.unknown
+
+
+def test_nothing_read_at_all_is_a_plan_that_blocks() -> None:
+    plan = make_plan(spec(target=None), Snapshot("2026-01-01T00:00:00+00:00", unread={"cluster": "no answer"}))
+    assert not plan.ok and plan.unknown and plan.target is None and plan.actions == []
+
+
+_world = st.fixed_dictionaries(
+    {},
+    optional={
+        "source": st.sampled_from([None, topic(), topic(partitions=12), topic(set_={"cleanup.policy": "compact"})]),
+        "target": st.sampled_from([None, topic("payments-v2", 30)]),
+        "acls": st.sampled_from([None, ACLS, frozenset()]),
+        "impact": st.sampled_from([None, IMPACT, IMPACT | {"keyed_records": 0}]),
+        "groups": st.sampled_from([None, listing("ledger"), listing(), listing("ledger", "fraud")]),
+        "commits": st.sampled_from([None, {}, {"ledger": commits()}, {"fraud": commits("fraud", at=None)}]),
+        "described": st.sampled_from([None, {}, {"ledger": group()}]),
+        "offsets": st.sampled_from([None, offsets(), offsets(start=95)]),
+        "unread": st.dictionaries(
+            st.sampled_from(["acls", "groups", "source", "offsets", "topics"]), st.text(max_size=9)
+        ),
+    },
+)
+
+
+@given(_world, st.integers(1, 3000), st.sampled_from(["drain_first", "producers_first"]))
+def test_same_input_same_output_and_unknown_is_never_ok(parts: dict, count: int, cutover: str) -> None:
+    wanted = spec(partitions=count, cutover=cutover)
+    first, second = make_plan(wanted, world(**parts)), make_plan(wanted, replace(world(**parts)))
+    assert first == second
+    assert first.model_dump_json() == second.model_dump_json()
+    if parts.get("unread") or any(parts.get(p, ...) is None for p in ("source",)):
+        assert not first.ok
+    assert first.ok == (first.target is not None and not first.blocking())

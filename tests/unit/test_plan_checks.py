@@ -1,0 +1,253 @@
+"""Each check fires on the world that it is about, says so in full, and keeps still in a healthy one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.plan_world import (
+    ACLS,
+    CLUSTER,
+    IMPACT,
+    brokers,
+    commits,
+    group,
+    listing,
+    offsets,
+    spec,
+    topic,
+    world,
+)
+
+from topicshift.core.checks import all_checks, all_codes
+from topicshift.core.cluster import Acl, Transaction
+from topicshift.core.plan import make_plan
+from topicshift.core.snapshot import OtherMigration
+
+SIZED = {"throughput": 100000, "per_consumer": 5000}
+EVERYBODY = Acl("TOPIC", "payments", "LITERAL", "User:*", "*", "WRITE", "ALLOW")
+POOR = {"cluster": replace(CLUSTER, authorized=frozenset({"DESCRIBE", "CREATE"}))}
+NO_CREATE = {"cluster": replace(CLUSTER, authorized=frozenset({"DESCRIBE", "ALTER"}))}
+BLIND = {"source": topic(authorized=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))}
+STRANGER = Acl("TOPIC", "pay", "PREFIXED", "User:batch", "*", "WRITE", "ALLOW")
+TXN = Transaction("tx-1", 1, 0, "ONGOING", 0, 900_000, (0, 1))
+
+FIRES = [
+    ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
+    ("TS102", "error", "Kafka itself", {"source": "__consumer_offsets"}, {}),
+    ("TS102", "error", "Kafka itself", {}, {"source": topic(internal=True)}),
+    ("TS102", "error", "Topicshift", {"target": "__topicshift_routes"}, {}),
+    ("TS102", "warning", "MirrorMaker", {"source": "mm2-offset-syncs.dr.internal"}, {}),
+    ("TS102", "warning", "Kafka Connect", {"source": "connect-configs"}, {}),
+    ("TS102", "warning", "Kafka Streams", {"source": "app-store-changelog"}, {}),
+    ("TS103", "error", "24 partitions instead of 30", {}, {"target": topic("payments-v2", 24)}),
+    ("TS103", "error", "2 replicas instead of 3", {}, {"target": topic("payments-v2", 30, 2)}),
+    ("TS103", "error", "retention.ms=5", {}, {"target": topic("payments-v2", 30, set_={"retention.ms": "5"})}),
+    (
+        "TS103",
+        "error",
+        "has held records",
+        {},
+        {"target": topic("payments-v2", 30), "target_offsets": offsets(30)},
+    ),
+    (
+        "TS103",
+        "warning",
+        "empty and of the planned shape",
+        {},
+        {"target": topic("payments-v2", 30), "target_offsets": offsets(30, end=0)},
+    ),
+    ("TS104", "error", "collides with the topic 'pay_ments'", {"target": "pay.ments"}, {"topics": {"pay_ments"}}),
+    ("TS104", "error", "collides with the topic 'a_b'", {"source": "a_b", "target": "a.b"}, {}),
+    ("TS105", "error", "of run-7", {}, {"migrations": (OtherMigration("payments", "p9", "run-7"),)}),
+    ("TS105", "error", "of run-7", {}, {"migrations": (OtherMigration("x", "payments-v2", "run-7"),)}),
+    ("TS106", "error", "6 partitions already", {"partitions": 6}, {}),
+    ("TS107", "warning", "3 partitions are fewer than the source's 6", {"partitions": 3}, {}),
+    ("TS108", "error", "2 x 3 brokers x 4 cores = 24", {"broker_cores": 4}, {}),
+    ("TS108", "error", "above 500", {"partitions": 2000}, {}),
+    ("TS109", "warning", "more than 500", {"partitions": 600}, {"cluster": replace(CLUSTER, brokers=brokers(12))}),
+    ("TS110", "info", "up to 6", {"partitions": 25}, {}),
+    ("TS111", "error", "compacted", {}, {"source": topic(set_={"cleanup.policy": "compact"})}),
+    ("TS111", "error", "compacted", {}, {"source": topic(set_={"cleanup.policy": "compact,delete"})}),
+    ("TS111", "warning", "compacted", {"history": "none"}, {"source": topic(set_={"cleanup.policy": "compact"})}),
+    ("TS112", "error", "4 replicas are asked for, and the cluster has 3", {"replication_factor": 4}, {}),
+    ("TS112", "warning", "one replica", {"replication_factor": 1}, {}),
+    ("TS113", "error", "min.insync.replicas is 2", {"replication_factor": 1}, {}),
+    ("TS113", "warning", "equals the 2 replicas", {"replication_factor": 2}, {}),
+    ("TS114", "warning", "10m", {}, {"source": topic(set_={"retention.ms": "600000"})}),
+    ("TS114", "warning", "1h30m", {"freeze_budget": "1h"}, {"source": topic(set_={"retention.ms": "5400000"})}),
+    (
+        "TS115",
+        "error",
+        "partition 2 of the source has no leader",
+        {},
+        {"source": topic(leaders=dict.fromkeys(range(6), 1) | {2: None})},
+    ),
+    (
+        "TS115",
+        "warning",
+        "partition 4 of the source is under-replicated",
+        {},
+        {"source": topic(isr=dict.fromkeys(range(6), (1, 2, 3)) | {4: (1,)})},
+    ),
+    ("TS116", "warning", "enough", {"partitions": SIZED}, {"source": topic(partitions=60)}),
+    ("TS201", "warning", "no authorizer", {}, {"cluster": replace(CLUSTER, authorizer=False)}),
+    ("TS202", "warning", "auto.create.topics.enable", {}, {"cluster": replace(CLUSTER, auto_create=True)}),
+    (
+        "TS301",
+        "error",
+        "Did you mean `ledger`",
+        {"consumers": [{"name": "l", "group": "ledgr"}]},
+        {"described": {"ledger": group(), "ledgr": group("ledgr", 0, state="DEAD")}},
+    ),
+    (
+        "TS302",
+        "error",
+        "has commits",
+        {},
+        {"groups": listing("ledger", "fraud"), "commits": {"ledger": commits(), "fraud": commits("fraud")}},
+    ),
+    (
+        "TS302",
+        "error",
+        "partitions of the topic",
+        {},
+        {"groups": listing("ledger", "fraud"), "described": {"ledger": group(), "fraud": group("fraud")}},
+    ),
+    ("TS303", "error", "share group", {}, {"described": {"ledger": group(kind="share")}}),
+    ("TS303", "warning", "Streams", {}, {"described": {"ledger": group(kind="streams")}}),
+    ("TS303", "warning", "Streams", {}, {"topics": frozenset({"payments", "ledger-sums-changelog"})}),
+    ("TS304", "warning", "no members", {}, {"described": {"ledger": group(members=0, state="EMPTY")}}),
+    ("TS305", "error", "up to 60 records", {}, {"offsets": offsets(start=100)}),
+    (
+        "TS305",
+        "warning",
+        "up to 60 records",
+        {"lost_records_accepted": [{"group": "ledger", "reason": "restored"}]},
+        {"offsets": offsets(start=100)},
+    ),
+    ("TS306", "warning", "time-out of 900 s", {}, {"transactions": (TXN,)}),
+    ("TS306", "warning", "holds back", {}, {"offsets": offsets(committed=95)}),
+    ("TS307", "warning", "everybody", {}, {"acls": ACLS | {EVERYBODY}}),
+    ("TS307", "warning", "no producer names it", {}, {"acls": ACLS | {STRANGER}}),
+    ("TS307", "warning", "no ACL covers", {}, {"acls": frozenset()}),
+    ("TS307", "warning", "no principal", {"producers": [{"name": "checkout"}]}, {}),
+    ("TS308", "warning", "MirrorMaker", {}, {"topics": frozenset({"payments", "dr.payments", "heartbeats"})}),
+    (
+        "TS308",
+        "warning",
+        "connector",
+        {"consumers": [{"name": "sink", "group": "connect-sink", "kind": "manual"}]},
+        {},
+    ),
+    ("TS309", "warning", "has 9 members", {"partitions": 3}, {"described": {"ledger": group(members=9)}}),
+    ("TS310", "info", "does not read", {"ignore_groups": [{"group": "old", "reason": "gone"}]}, {}),
+    (
+        "TS310",
+        "info",
+        "has commits",
+        {"ignore_groups": [{"group": "old", "reason": "gone"}]},
+        {"commits": {"ledger": commits(), "old": commits("old")}},
+    ),
+    ("TS311", "error", "filtered", {}, {"groups": listing("ledger", complete=False, why="filtered by ACLs")}),
+    ("TS312", "info", "checkout", {"producers": [{"name": "checkout", "kind": "manual"}]}, {}),
+    (
+        "TS312",
+        "warning",
+        "checkout",
+        {"producers": [{"name": "checkout", "kind": "manual"}], "window": {"cron": "0 2 * * SUN"}},
+        {},
+    ),
+    ("TS313", "error", "coordinator", {}, {"described": {"ledger": group(error="no coordinator")}}),
+    ("TS313", "error", "denied", {}, {"commits": {"ledger": commits(error="denied")}}),
+    ("TS313", "error", "partition 3", {}, {"commits": {"ledger": commits(errors={3: "timed out"})}}),
+    ("TS401", "warning", "not measured", {}, {"impact": None}),
+    ("TS401", "warning", "no record", {}, {"impact": IMPACT | {"records": 0, "keyed_records": 0}}),
+    ("TS402", "error", "--alter --topic payments --partitions 30", {}, {"impact": IMPACT | {"keyed_records": 0}}),
+    ("TS402", "error", "none of its 1,000", {"partitions": 3}, {"impact": IMPACT | {"keyed_records": 0}}),
+    ("TS403", "warning", "400 of its 1,000", {}, {"impact": IMPACT | {"keyed_records": 600}}),
+    ("TS404", "warning", "50.0%", {}, {"impact": IMPACT | {"top_keys": [{"key": "h", "share": 0.5}]}}),
+    (
+        "TS404",
+        "warning",
+        "hottest key",
+        {"partitions": SIZED},
+        {"impact": IMPACT | {"top_keys": [{"key": "h", "share": 0.06}]}},
+    ),
+    ("TS501", "error", "timed out", {}, {"acls": None, "unread": {"acls": "timed out"}}),
+    (
+        "TS502",
+        "error",
+        "may not ALTER",
+        {},
+        {"cluster": replace(CLUSTER, authorized=frozenset({"DESCRIBE", "CREATE"}))},
+    ),
+    (
+        "TS502",
+        "error",
+        "may not CREATE",
+        {},
+        {"cluster": replace(CLUSTER, authorized=frozenset({"DESCRIBE", "ALTER"}))},
+    ),
+    (
+        "TS502",
+        "error",
+        "ALTER_CONFIGS, READ",
+        {},
+        {"source": topic(authorized=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))},
+    ),
+]
+
+
+def test_a_healthy_world_has_no_finding_at_all() -> None:
+    plan = make_plan(spec(), world())
+    assert plan.findings == []
+    assert plan.ok
+
+
+@pytest.mark.parametrize(("code", "level", "says", "spec_changes", "world_changes"), FIRES)
+def test_fires(code: str, level: str, says: str, spec_changes: dict, world_changes: dict) -> None:
+    plan = make_plan(spec(**spec_changes), world(**world_changes))
+    hits = [f for f in plan.findings if f.code == code and f.level.value == level and says in f"{f.seen} {f.do}"]
+    assert hits, [f.line() for f in plan.findings]
+    for finding in hits:
+        assert finding.seen.endswith((".", "?")) and finding.why.endswith(".") and finding.do.endswith(".")
+    assert plan.ok is (not plan.blocking())
+    if level == "error":
+        assert not plan.ok
+
+
+def test_every_code_has_a_case_that_fires_and_documents_its_levels() -> None:
+    fired = {(code, level) for code, level, *_ in FIRES}
+    documented = {(d.code, level.value) for d in all_codes() for level in d.levels}
+    assert fired == documented
+
+
+def test_every_check_has_its_own_file_scope_and_codes() -> None:
+    for check in all_checks():
+        assert check.run.__module__ == f"topicshift.core.checks.{check.name}"
+        digits = {"topic": "1", "cluster": "12", "participants": "3", "keys": "4", "rights": "5"}[check.scope.value]
+        assert all(doc.code[2] in digits for doc in check.codes)
+
+
+def test_a_target_that_this_migration_made_is_no_surprise() -> None:
+    mine = topic("payments-v2", 30)
+    plan = make_plan(spec(), world(target=mine, target_offsets=offsets(30), own_target_id=mine.topic_id))
+    assert plan.ok and plan.target is not None and not plan.target.exists
+
+
+def test_rights_by_the_name_of_the_target_are_enough_to_create_it() -> None:
+    by_name = Acl("TOPIC", "payments", "PREFIXED", "User:topicshift", "*", "CREATE", "ALLOW")
+    cluster = replace(CLUSTER, authorized=frozenset({"DESCRIBE", "ALTER"}))
+    assert make_plan(spec(), world(cluster=cluster, acls=ACLS | {by_name})).ok
+
+
+@pytest.mark.parametrize("part", ["topics", "source", "acls", "groups", "commits", "described", "offsets"])
+def test_what_could_not_be_read_blocks_by_name(part: str) -> None:
+    plan = make_plan(spec(), world(**{part: None, "unread": {part: "request timed out"}}))
+    hits = [f for f in plan.findings if f.code == "TS501"]
+    assert [f.subject for f in hits] == [part] and hits[0].unknown
+    assert not plan.ok and plan.unknown
+    if part == "source":
+        assert "partition_count" in hits[0].why
+        assert not any(f.code == "TS101" for f in plan.findings), "unread is not missing"
