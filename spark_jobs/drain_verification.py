@@ -1,19 +1,20 @@
 """Verify a drain by reading: does any record lie unread between a group's committed offset and the fence?
 
-Usage (with ``spark-submit --jars build/jars/spark/*.jar``)::
+Usage (with ``spark-submit --jars ...``, the jars of ``build/jars/spark``)::
 
     drain_verification.py --certificate FILE --output DIR (--bootstrap-server HOST:PORT | --kafka-config FILE)
-    drain_verification.py --armed --topic T --wait-for FILE --ready FILE --deadline SECONDS --output DIR ...
+    drain_verification.py --armed --topic T --requests DIR --deadline SECONDS --output DIR ...
 
 The certificate is that of ``topicshift drain --json`` (topic, topic id, fence offsets, committed offsets). The ranges
 of all groups are merged, each offset is read once, with read_committed; then END_U and the topic id are asked again.
 The answer is ``DIR/drain_verification.json``; exit code 0 verified, 3 not drained or written to after the fence, 4
-unknown or called off, 2 wrong use.
+unknown, 2 wrong use.
 
 **Armed**, the job is submitted before the fence: it starts its session, reads a few records so that classes and
-connections are warm, writes ``--ready``, and waits for ``--wait-for``, which carries the certificate. So no JVM starts
-inside the freeze. ``--abort`` (default: the ``--wait-for`` file with ``.abort`` added) or the deadline ends the wait.
-With ``--until-verified`` a *not drained* or *unknown* answer is written and the job waits for a changed certificate.
+connections are warm, writes ``ready.json`` into ``--requests``, and waits. Each ``NAME.certificate.json`` that appears
+in ``--requests`` is answered as ``NAME.verification.json`` in ``--output``, and again when its content changes. So no
+JVM starts inside the freeze. The file ``done`` in ``--requests`` ends the job (exit code 0), the file ``abort`` or the
+deadline end it with 4; ``verifier.json`` in ``--output`` says which, and what was answered.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import argparse
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,19 +46,20 @@ from topicshift.core.verification import (
     snapshot_of,
     with_later_ends,
 )
-from topicshift_spark.files import Place
+from topicshift_spark.files import Folder
 from topicshift_spark.offsets import OffsetsProbe
-from topicshift_spark.result import prepare_folder, run, write_text
+from topicshift_spark.requests import serve
+from topicshift_spark.result import prepare_folder, run
 from topicshift_spark.session import get_session
 from topicshift_spark.source import Cluster, client_properties
 from topicshift_spark.tails import count_segments
 
 RESULT = "drain_verification.json"
+READY = "ready.json"
 READY_SCHEMA = "topicshift/verifier-ready/v1"
+SESSION_RESULT = "verifier.json"
+SESSION_SCHEMA = "topicshift/verifier/v1"
 _WARM_OFFSETS = 100
-_POLL_S = 0.05
-_POLL_REMOTE_S = 0.5
-_HALF_WRITTEN_S = 2.0
 _SETTINGS = {
     "spark.ui.enabled": "false",
     # The only shuffle carries one row a segment; more reducers, or a second look at the plan, only cost time.
@@ -204,112 +205,74 @@ def warm_up(spark: SparkSession, properties: Mapping[str, str], topic: str, prob
         raise Unreadable(f"A few records of {topic} could not be read: {_first_line(failure)}") from failure
 
 
-class _Wait:
-    """Why the wait for the certificate ended: ``question`` is set, or ``verdict`` and ``reason`` are."""
-
-    def __init__(self, question: Question | None = None, verdict: Answer | None = None, reason: str = "") -> None:
-        self.question, self.verdict, self.reason = question, verdict, reason
+def _say(result: DrainVerification) -> None:
+    print(f"{result.verdict.value}: {result.reason or 'every group has read everything up to the fence'}", flush=True)
 
 
-def wait_for_question(trigger: Place, abort: Place, *, until: float, parent: int, after: str | None = None) -> _Wait:
-    """Look at the files until there is a certificate other than ``after``, an abort, the deadline, or no parent.
-
-    ``until`` is a time of the monotonic clock; ``parent`` the process that must live (Spark's JVM).
-    """
-    pause = _POLL_S if trigger.local and abort.local else _POLL_REMOTE_S
-    bad_since: float | None = None
-    while True:
-        if abort.exists():
-            return _Wait(verdict=Answer.ABORTED, reason=f"The run called the verification off ({abort.where}).")
-        if trigger.exists():
-            try:
-                question = parse_question(trigger.read(), trigger.where)
-                if question.digest != after:
-                    return _Wait(question)
-                bad_since = None
-            except TopicshiftError as error:
-                # A writer that does not rename shows half a file for a moment.
-                bad_since = bad_since or time.monotonic()
-                if time.monotonic() - bad_since > _HALF_WRITTEN_S:
-                    return _Wait(verdict=Answer.UNKNOWN, reason=str(error))
-        if time.monotonic() >= until:
-            return _Wait(verdict=Answer.UNKNOWN, reason=f"Nothing to verify came to {trigger.where} by the deadline.")
-        if os.getppid() != parent:
-            return _Wait(verdict=Answer.UNKNOWN, reason="The process that started this verifier is gone.")
-        time.sleep(pause)
-
-
-def _write(folder: Path, result: DrainVerification) -> None:
-    try:
-        write_text(folder / RESULT, result.model_dump_json(indent=1) + "\n")
-    except OSError as error:
-        raise SpecError(f"{folder / RESULT} cannot be written ({error.strerror}); the answer is lost.") from error
-    print(f"{result.verdict.value}: {result.reason or 'every group has read everything up to the fence'}")
-    sys.stdout.flush()
-
-
-def _armed(args: argparse.Namespace, properties: Mapping[str, str], folder: Path) -> int:
+def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
     began, parent = time.monotonic(), os.getppid()
-    until = began + args.deadline
     spark = get_session("topicshift drain_verification (armed)", _SETTINGS)
-    trigger = Place(args.wait_for, spark)
-    abort = Place(args.abort or f"{args.wait_for}.abort", spark)
-    ready = Place(args.ready, spark)
+    requests, output = Folder(args.requests, spark), Folder(args.output, spark)
+    answered: dict[str, str] = {}
     with Cluster(spark, properties, args.timeout) as cluster:
         probe = OffsetsProbe(cluster, args.topic)
         warmed = warm_up(spark, properties, args.topic, probe)
-        saying = {
+
+        def reply(name: str, content: bytes, last_try: bool) -> bool:
+            try:
+                question = parse_question(content, f"{name}.certificate.json")
+            except SpecError as error:
+                if not last_try:
+                    return False
+                digest = hashlib.sha256(content).hexdigest()
+                result = no_answer(Answer.UNKNOWN, str(error), topic=args.topic, now=datetime.now(UTC), question=digest)
+            else:
+                same = probe if question.certificate.topic == args.topic else None
+                result = answer(spark, properties, question, probe=same, cluster=cluster, timeout_s=args.timeout)
+            output.write(f"{name}.verification.json", result.model_dump_json(indent=1) + "\n")
+            answered[name] = result.verdict.value
+            _say(result)
+            return True
+
+        state = {
             "schema": READY_SCHEMA,
             "topic": args.topic,
             "pid": os.getpid(),
             "ready_at": datetime.now(UTC).isoformat(),
             "seconds": round(time.monotonic() - began, 3),
             "records_read": warmed,
-            "wait_for": args.wait_for,
-            "output": str(folder / RESULT),
+            "requests": args.requests,
+            "output": args.output,
             "deadline_s": args.deadline,
         }
-        ready.write(json.dumps(saying, indent=1) + "\n")
-        print(f"ready: waiting for {args.wait_for}")
-        sys.stdout.flush()
-        last: DrainVerification | None = None
-        while True:
-            wait = wait_for_question(
-                trigger, abort, until=until, parent=parent, after=last.question if last is not None else None
-            )
-            if wait.question is None:
-                if last is None or wait.verdict is Answer.ABORTED:
-                    last = no_answer(
-                        wait.verdict or Answer.UNKNOWN, wait.reason, topic=args.topic, now=datetime.now(UTC)
-                    )
-                    _write(folder, last)
-                return last.verdict.exit_code
-            same = wait.question.certificate.topic == args.topic
-            last = answer(
-                spark,
-                properties,
-                wait.question,
-                probe=probe if same else None,
-                cluster=cluster,
-                timeout_s=args.timeout,
-            )
-            _write(folder, last)
-            if not args.until_verified or last.verdict in (Answer.VERIFIED, Answer.FENCE_BROKEN):
-                return last.verdict.exit_code
+        requests.write(READY, json.dumps(state, indent=1) + "\n")
+        print(f"ready: certificates are answered that come to {args.requests}", flush=True)
+        end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), parent=parent)
+    summary = {
+        "schema": SESSION_SCHEMA,
+        "verdict": end.value,
+        "topic": args.topic,
+        "ended_at": datetime.now(UTC).isoformat(),
+        "answers": answered,
+    }
+    output.write(SESSION_RESULT, json.dumps(summary, indent=1) + "\n")
+    print(f"{end.value}: {len(answered)} certificates answered", flush=True)
+    return end.exit_code
 
 
-def _once(args: argparse.Namespace, properties: Mapping[str, str], folder: Path) -> int:
-    where = Place(args.certificate)
-    if not where.exists():
-        raise SpecError(f"--certificate {args.certificate} does not exist.")
-    question = parse_question(where.read(), args.certificate)
+def _once(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
+    try:
+        question = parse_question(Path(args.certificate).read_bytes(), args.certificate)
+    except OSError as error:
+        raise SpecError(f"--certificate {args.certificate} cannot be read: {error.strerror}.") from error
     if args.topic and args.topic != question.certificate.topic:
         raise SpecError(
             f"--topic {args.topic}: the certificate speaks of topic {question.certificate.topic}. Leave --topic out."
         )
     spark = get_session("topicshift drain_verification", _SETTINGS)
     result = answer(spark, properties, question, timeout_s=args.timeout)
-    _write(folder, result)
+    Folder(args.output).write(RESULT, result.model_dump_json(indent=1) + "\n")
+    _say(result)
     return result.verdict.exit_code
 
 
@@ -326,30 +289,24 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="DIR", required=True, help=f"folder for {RESULT}")
     parser.add_argument("--topic", metavar="T", help="the source topic (armed: needed to warm up)")
     armed = parser.add_argument_group("armed")
-    armed.add_argument("--armed", action="store_true", help="get ready before the fence and wait for the certificate")
-    armed.add_argument("--wait-for", metavar="FILE", help="the certificate to come")
-    armed.add_argument("--ready", metavar="FILE", help="written when the job is warm")
-    armed.add_argument("--abort", metavar="FILE", help="calls the job off (default: WAIT_FOR.abort)")
-    armed.add_argument("--deadline", type=float, metavar="SECONDS", help="end without an answer after so long")
-    armed.add_argument(
-        "--until-verified", action="store_true", help="after a no, wait for a changed certificate until the deadline"
-    )
+    armed.add_argument("--armed", action="store_true", help="get ready before the fence and wait for certificates")
+    armed.add_argument("--requests", metavar="DIR", help="answer each NAME.certificate.json that appears here")
+    armed.add_argument("--deadline", type=float, metavar="SECONDS", help="end after so long, whatever is unanswered")
     return parser
 
 
 def check(args: argparse.Namespace) -> None:
     """Raise ``SpecError`` for options that do not go together."""
     if args.armed:
-        missing = [n for n in ("topic", "wait_for", "ready", "deadline") if getattr(args, n) in (None, "")]
+        missing = [n for n in ("topic", "requests", "deadline") if getattr(args, n) in (None, "")]
         if missing:
-            names = ", ".join("--" + n.replace("_", "-") for n in missing)
-            raise SpecError(f"--armed also needs {names}.")
+            raise SpecError(f"--armed also needs {', '.join('--' + n for n in missing)}.")
         if args.certificate:
-            raise SpecError("--certificate and --armed exclude each other: armed, the certificate comes to --wait-for.")
+            raise SpecError("--certificate and --armed exclude each other: armed, certificates come to --requests.")
         if not 0 < args.deadline <= 30 * 86400:
             raise SpecError(f"--deadline {args.deadline:g}: give seconds, more than 0 and at most 30 days.")
     elif not args.certificate:
-        raise SpecError("Nothing to verify: give --certificate FILE, or --armed with --wait-for FILE.")
+        raise SpecError("Nothing to verify: give --certificate FILE, or --armed with --requests DIR.")
     if not 0 < args.timeout <= 600:
         raise SpecError(f"--timeout {args.timeout:g}: give seconds, more than 0 and at most 600.")
 
@@ -359,9 +316,10 @@ def main(argv: Sequence[str]) -> int:
     args = arguments().parse_args(argv)
     check(args)
     properties = client_properties(args.kafka_config, args.bootstrap_server)
-    folder = prepare_folder(args.output)
-    (folder / RESULT).unlink(missing_ok=True)
-    return _armed(args, properties, folder) if args.armed else _once(args, properties, folder)
+    if args.armed:
+        return _armed(args, properties)
+    (prepare_folder(args.output) / RESULT).unlink(missing_ok=True)
+    return _once(args, properties)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,13 @@ from topicshift.core.verification import ReadPlan, Segment
 from topicshift_spark.session import cores
 from topicshift_spark.source import Range, read, total
 
+_OPTIONS = {
+    # A reader that has come to the end of its range still waits for the fetch it sent ahead: half a second by default,
+    # for each task. Where records remain the broker answers at once, whatever this says.
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.enable.metrics.push": "false",
+}
+
 RECORDS_A_TASK = 500_000
 """A partition is split over more tasks only where each still has this many offsets to read."""
 
@@ -63,6 +70,8 @@ def count_segments(
     if not total(ranges.values()):
         return {}
     tasks = min(2 * cores(spark), total(ranges.values()) // RECORDS_A_TASK)
-    records = read(spark, properties, topic, ranges, read_committed=True, min_partitions=tasks or None)
+    records = read(
+        spark, properties, topic, ranges, read_committed=True, min_partitions=tasks or None, options=_OPTIONS
+    )
     rows = by_segment(records, plans).collect()
     return {(row["partition"], row["segment"]): Segment(row["records"], row["first"]) for row in rows}

@@ -1,0 +1,86 @@
+"""Certificates that come one by one into a folder, and what ends the wait for them.
+
+The run writes ``NAME.certificate.json`` (``all``, or a group's name), the job answers ``NAME.verification.json``. The
+file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from topicshift.core.errors import TopicshiftError
+from topicshift_spark.files import Folder
+
+DONE, ABORT = "done", "abort"
+_REQUEST = re.compile(r"([\w.-]+)\.certificate\.json")
+_POLL_S = 0.05
+_POLL_REMOTE_S = 0.5
+_TRIES = 40
+
+
+class End(StrEnum):
+    """Why the job ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+    DEADLINE = "deadline"
+    ORPHANED = "orphaned"
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the run said that it has all its answers, 4 otherwise."""
+        return 0 if self is End.DONE else 4
+
+
+def serve(
+    folder: Folder,
+    answer: Callable[[str, bytes, bool], bool],
+    *,
+    seconds: float,
+    parent: int,
+) -> End:
+    """Pass every certificate to ``answer(name, content, last_try)`` once, and again when its content changes.
+
+    ``answer`` returns false where the content makes no sense yet: a writer that does not rename shows half a file for a
+    moment. It is then asked again, up to two seconds (``last_try``). Ends after ``seconds``, or when the process
+    ``parent`` (Spark's JVM) is no longer this one's parent.
+    """
+    until = time.monotonic() + seconds
+    pause = _POLL_S if folder.local else _POLL_REMOTE_S
+    seen: dict[str, object] = {}
+    digests: dict[str, str] = {}
+    tries: dict[str, int] = {}
+    while True:
+        marks = folder.marks()
+        if ABORT in marks:
+            return End.ABORTED
+        for file, mark in marks.items():
+            request = _REQUEST.fullmatch(file)
+            if request is None or seen.get(file) == mark:
+                continue
+            name = request[1]
+            try:
+                content = folder.read(file)
+            except TopicshiftError:
+                if tries.get(name, 0) >= _TRIES:
+                    raise
+                tries[name] = tries.get(name, 0) + 1
+                continue
+            digest = hashlib.sha256(content).hexdigest()
+            if digests.get(name) != digest and not answer(name, content, tries.get(name, 0) >= _TRIES):
+                tries[name] = tries.get(name, 0) + 1
+                continue
+            seen[file], digests[name] = mark, digest
+            tries.pop(name, None)
+        if DONE in marks and not tries:
+            return End.DONE
+        if time.monotonic() >= until:
+            return End.DEADLINE
+        if os.getppid() != parent:
+            return End.ORPHANED
+        time.sleep(pause)
