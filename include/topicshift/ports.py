@@ -25,6 +25,8 @@ from topicshift.core.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.discovery import GroupListing
+from topicshift.core.drain import Tail, TailRange
 
 __all__ = [
     "Acl",
@@ -37,6 +39,7 @@ __all__ = [
     "ConfigEntry",
     "ControlContext",
     "Controller",
+    "DrainReader",
     "EventRow",
     "EvidenceStore",
     "GroupCommits",
@@ -95,6 +98,31 @@ class ClusterAdmin(Protocol):
         """Write an abort marker for one open transaction. Only ever on a person's word."""
 
     def close(self) -> None: ...
+
+
+class DrainReader(Protocol):
+    """What a drain certificate is made from. Changes nothing; each call is bounded and blocks no event loop."""
+
+    async def topic(self, name: str) -> tuple[str, int] | None:
+        """Topic id and partition count, None when the broker says that there is no such topic. Never creates one."""
+
+    async def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
+        """One row for every partition asked, read or not."""
+
+    async def listing(self) -> GroupListing:
+        """Every group of every kind, and whether ACLs can be ruled out to have hidden some."""
+
+    async def describe(self, groups: Sequence[str]) -> dict[str, GroupInfo]: ...
+    async def commits(
+        self, groups: Sequence[str], topic: str, partitions: Iterable[int]
+    ) -> dict[str, GroupCommits]: ...
+    async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
+        """What a read_committed reader finds in each range; joins no group and commits nothing."""
+
+    async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
+        """Timestamp (ms since the epoch) of the first record at or after each offset, None where not known."""
+
+    async def close(self) -> None: ...
 
 
 # --------------------------------------------------------------------------------------------- participants

@@ -1,0 +1,449 @@
+"""Consumer groups of every kind: list, describe, commits by explicit partition, set commits.
+
+kafka-python lists groups with their type (share and streams groups too) and describes many in one request a
+coordinator; confluent-kafka reads commits, with a bounded number of requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.futures import outcome, run, settle
+from topicshift.adapters.kafka.offsets import observe_offsets
+from topicshift.core.cluster import GroupCommits, GroupInfo, GroupMember
+from topicshift.core.discovery import GroupListing
+from topicshift.core.errors import Refused, TopicshiftError, Unreadable
+
+IN_FLIGHT = 64
+"""Requests for commits that are under way at the same time."""
+_DESCRIBE_AT_ONCE = 250
+_TRIES = 4
+_PAUSE_S = 0.2
+_RETRY = frozenset({14, 15, 16, 7, 13})
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION."""
+_NOT_FOUND = 69
+
+
+def state_name(text: str) -> str:
+    """A group's state in Kafka's upper-case spelling: ``PreparingRebalance`` becomes ``PREPARING_REBALANCE``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text or "Unknown").upper()
+
+
+# ------------------------------------------------------------------------------------------------------------ list
+
+
+async def observe_listing(conn: Connection) -> GroupListing:
+    """Every group that the brokers list, and whether ACLs can be ruled out to have hidden some.
+
+    A broker lists every group to a client with DESCRIBE on the cluster, and to another only those with DESCRIBE on the
+    group. DescribeCluster says which operations this client may do. Raises ``Unreadable`` without an answer.
+    """
+    future = conn.native.describe_cluster(include_authorized_operations=True, request_timeout=conn.timeout_s)
+    listed, _ = await asyncio.gather(asyncio.to_thread(_list, conn), settle([future], conn.timeout_s + 1.0))
+    cluster, error, _ = outcome(conn, future, operation="DESCRIBE", resource="the cluster")
+    if error is not None or cluster is None:
+        raise error or Unreadable("The cluster could not be described, so its list of groups cannot be trusted.")
+    allowed = {o.name for o in cluster.authorized_operations or ()}
+    complete = bool(allowed & {"DESCRIBE", "ALL"})
+    why = "" if complete else "this client has no DESCRIBE on the cluster, so groups may be hidden from it"
+    return GroupListing(tuple(listed), complete, why)
+
+
+def _list(conn: Connection) -> list[GroupInfo]:
+    rows = _python(conn, lambda admin: admin.list_groups(), operation="DESCRIBE", resource="the cluster's groups")
+    out: dict[str, GroupInfo] = {}
+    for row in rows:
+        kind = str(row.get("group_type") or row.get("protocol_type") or "classic").lower()
+        kind = "classic" if kind in ("unknown", "") else kind
+        out[row["group_id"]] = GroupInfo(row["group_id"], kind, state_name(row.get("group_state") or ""))
+    return [out[g] for g in sorted(out)]
+
+
+def _python(conn: Connection, ask: Callable[[Any], Any], *, operation: str, resource: str) -> Any:
+    """One call of kafka-python, tried again while a coordinator moves; typed errors."""
+    from kafka.errors import KafkaError
+
+    for attempt in range(_TRIES):
+        try:
+            return ask(conn.kafka_python)
+        except (KafkaError, OSError, ValueError) as exc:
+            passing = getattr(exc, "errno", None) in _RETRY or type(exc).__name__ == "NodeNotReadyError"
+            if attempt + 1 < _TRIES and passing:
+                time.sleep(_PAUSE_S * (attempt + 1))
+                continue
+            raise conn.error(exc, operation=operation, resource=resource) from None
+    raise AssertionError("unreachable")
+
+
+# -------------------------------------------------------------------------------------------------------- describe
+
+
+async def observe_groups(
+    conn: Connection, groups: Sequence[str], kinds: Mapping[str, str] | None = None
+) -> dict[str, GroupInfo]:
+    """Kind, state, members, assignments and subscriptions of each group asked; one that fails carries its error.
+
+    ``kinds``: group -> kind where a listing gave it; without it, each kind is tried in turn. A group that the broker
+    does not know comes back with state DEAD.
+    """
+    return await asyncio.to_thread(read_groups, conn, groups, kinds)
+
+
+def read_groups(
+    conn: Connection, groups: Sequence[str], kinds: Mapping[str, str] | None = None
+) -> dict[str, GroupInfo]:
+    """:func:`observe_groups` from plain code."""
+    wanted = list(dict.fromkeys(groups))
+    found: dict[str, GroupInfo] = {}
+    known = dict(kinds or {})
+    for kind in ("classic", "consumer", "share", "streams"):
+        some = [g for g in wanted if g not in found and known.get(g, kind) == kind]
+        for start in range(0, len(some), _DESCRIBE_AT_ONCE):
+            found |= _describe(conn, kind, some[start : start + _DESCRIBE_AT_ONCE])
+    # A group that changed its kind since the listing, or that no kind knows.
+    for group in wanted:
+        if group not in found and known.get(group) is not None:
+            for kind in ("classic", "consumer", "share", "streams"):
+                if group not in found and kind != known[group]:
+                    found |= _describe(conn, kind, [group])
+        found.setdefault(group, GroupInfo(group, known.get(group, "classic"), "DEAD"))
+    return {g: found[g] for g in wanted}
+
+
+def _describe(conn: Connection, kind: str, groups: list[str]) -> dict[str, GroupInfo]:
+    """The groups of this kind among those asked. One that is of another kind, or not known, is left out."""
+    if not groups:
+        return {}
+    try:
+        rows = _ask_groups(conn, kind, groups)
+    except TopicshiftError as exc:
+        return {g: GroupInfo(g, kind, "UNKNOWN", error=str(exc)) for g in groups}
+    return {g: info for g, info in rows.items() if info is not None}
+
+
+def _ask_groups(conn: Connection, kind: str, groups: list[str]) -> dict[str, GroupInfo | None]:
+    from kafka import errors
+    from kafka.protocol.admin import DescribeGroupsRequest
+
+    from topicshift.adapters.kafka import messages
+
+    request: Any = {
+        "classic": lambda ids: DescribeGroupsRequest(groups=ids, include_authorized_operations=False),
+        "consumer": lambda ids: messages.ConsumerGroupDescribeRequest(group_ids=ids),
+        "share": lambda ids: messages.ShareGroupDescribeRequest(group_ids=ids, min_version=1),
+        "streams": lambda ids: messages.StreamsGroupDescribeRequest(group_ids=ids),
+    }[kind]
+    out: dict[str, GroupInfo | None] = {}
+
+    def ask(admin: Any) -> dict[str, GroupInfo | None]:
+        left = [g for g in groups if g not in out]
+        again: list[str] = []
+        for row in _at_coordinators(admin, left, request):
+            name, code = row.group_id, row.error_code
+            if code in _RETRY:
+                again.append(name)
+            elif code == _NOT_FOUND or (kind == "classic" and code == 0 and _foreign(row)):
+                out[name] = None
+            elif code:
+                word = errors.for_code(code).__name__
+                what = f"{word}: {getattr(row, 'error_message', None) or 'no DESCRIBE on the group, or not readable'}"
+                out[name] = GroupInfo(name, kind, "UNKNOWN", error=what)
+            else:
+                out[name] = _info(kind, row)
+        if again:
+            admin._manager.cluster._coordinators.clear()
+            raise errors.NotCoordinatorError(f"coordinator of {again[0]} moves")
+        return out
+
+    answer: dict[str, GroupInfo | None] = _python_known(conn, ask, groups)
+    return answer
+
+
+def _python_known(conn: Connection, ask: Callable[[Any], Any], groups: list[str]) -> Any:
+    from kafka.errors import IncompatibleBrokerVersion
+
+    def guarded(admin: Any) -> Any:
+        try:
+            return ask(admin)
+        except IncompatibleBrokerVersion:
+            return dict.fromkeys(groups)  # this broker is older than this kind of group
+
+    return _python(conn, guarded, operation="DESCRIBE", resource=f"group {groups[0]}")
+
+
+def _foreign(row: Any) -> bool:
+    """DescribeGroups answers for a group that is not classic, or not known, with state Dead and no error."""
+    return str(row.group_state) == "Dead" and not row.members
+
+
+def _at_coordinators(admin: Any, groups: list[str], request: Callable[[list[str]], Any]) -> list[Any]:
+    """Send one request to each coordinator, all at once, and return the rows of their answers."""
+
+    async def go() -> list[Any]:
+        by_node: dict[Any, list[str]] = {}
+        for group, node in (await admin._find_coordinator_ids(groups)).items():
+            by_node.setdefault(node, []).append(group)
+        sent = [admin._manager.send(request(ids), node_id=node) for node, ids in by_node.items()]
+        rows: list[Any] = []
+        for answer in sent:
+            rows.extend((await answer).groups)
+        return rows
+
+    return list(admin._manager.run(go))
+
+
+def _info(kind: str, row: Any) -> GroupInfo:
+    if kind == "classic":
+        members = tuple(_classic_member(m) for m in row.members)
+    elif kind == "streams":
+        subtopologies = row.topology.subtopologies if row.topology is not None else None
+        sources = {
+            s.subtopology_id: (*s.source_topics, *(t.name for t in s.repartition_source_topics))
+            for s in subtopologies or ()
+        }
+        members = tuple(_streams_member(m, sources) for m in row.members)
+    else:
+        members = tuple(_member(m) for m in row.members)
+    return GroupInfo(row.group_id, kind, state_name(str(row.group_state)), members)
+
+
+def _member(m: Any) -> GroupMember:
+    topics = list(m.subscribed_topic_names or ())
+    pattern = getattr(m, "subscribed_topic_regex", None)
+    if pattern:
+        topics.append(f"^(?:{pattern})$")
+    assignment = {tp.topic_name: tuple(tp.partitions) for tp in m.assignment.topic_partitions}
+    instance = getattr(m, "instance_id", None)
+    return GroupMember(m.member_id, m.client_id, m.client_host.lstrip("/"), instance, assignment, tuple(topics))
+
+
+def _streams_member(m: Any, sources: Mapping[str, tuple[str, ...]]) -> GroupMember:
+    assignment: dict[str, set[int]] = {}
+    for task in m.assignment.active_tasks:
+        for topic in sources.get(task.subtopology_id, ()):
+            assignment.setdefault(topic, set()).update(task.partitions)
+    topics = tuple(sorted({t for topics in sources.values() for t in topics}))
+    held = {t: tuple(sorted(p)) for t, p in assignment.items()}
+    return GroupMember(m.member_id, m.client_id, m.client_host.lstrip("/"), m.instance_id, held, topics)
+
+
+def _classic_member(m: Any) -> GroupMember:
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+    # A group of another protocol (Connect's workers) packs something else in there: not a reader of a topic.
+    topics: tuple[str, ...] = ()
+    assignment: dict[str, tuple[int, ...]] = {}
+    try:
+        if m.member_metadata:
+            topics = tuple(ConsumerProtocolSubscription.decode(m.member_metadata).topics)
+        if m.member_assignment:
+            decoded = ConsumerProtocolAssignment.decode(m.member_assignment)
+            assignment = {a.topic: tuple(a.partitions) for a in decoded.assigned_partitions}
+    except (ValueError, AttributeError, TypeError, struct.error):
+        topics, assignment = (), {}
+    instance = getattr(m, "group_instance_id", None)
+    return GroupMember(m.member_id, m.client_id, m.client_host.lstrip("/"), instance, assignment, topics)
+
+
+# --------------------------------------------------------------------------------------------------------- commits
+
+
+async def observe_commits(
+    conn: Connection,
+    groups: Sequence[str],
+    topic: str,
+    partitions: Iterable[int],
+    *,
+    share: Iterable[str] = (),
+    in_flight: int = IN_FLIGHT,
+    timeout_s: float | None = None,
+) -> dict[str, GroupCommits]:
+    """Committed offsets of each group on each partition asked, with pending ones told apart (``require_stable``).
+
+    ``share`` names the share groups among them: they keep share-partition offsets instead, see :func:`_share_commits`.
+    At most ``in_flight`` requests are under way. A group or partition that fails carries its error.
+    """
+    from confluent_kafka import TopicPartition
+
+    bound = conn.timeout_s if timeout_s is None else timeout_s
+    wanted = sorted(set(partitions))
+    shared = [g for g in dict.fromkeys(groups) if g in set(share)]
+    others = [g for g in dict.fromkeys(groups) if g not in set(share)]
+    tps = [TopicPartition(topic, p) for p in wanted]
+    out: dict[str, GroupCommits] = {}
+    gate = asyncio.Semaphore(in_flight)
+
+    async def one(group: str) -> None:
+        async with gate:
+            out[group] = await _commits(conn, group, tps, bound)
+
+    jobs: list[Any] = [one(g) for g in others]
+    if shared:
+        jobs.append(_share_commits(conn, shared, topic, wanted, out))
+    await asyncio.gather(*jobs)
+    # A share group that nobody named as one: OffsetFetch does not find it.
+    maybe = [g for g in others if (out[g].error or "").startswith("GROUP_ID_NOT_FOUND")]
+    if maybe:
+        await _share_commits(conn, maybe, topic, wanted, out)
+    return {g: out[g] for g in dict.fromkeys(groups)}
+
+
+async def _commits(conn: Connection, group: str, tps: list[Any], bound: float) -> GroupCommits:
+    found, error, code = await _fetch(conn, group, tps, bound, stable=True)
+    if found is None and code in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"):
+        await asyncio.sleep(_PAUSE_S)
+        found, error, code = await _fetch(conn, group, tps, bound, stable=True)
+    if found is None:
+        return GroupCommits(group, {}, error=f"{code}: {error}")
+    offsets: dict[int, int | None] = {}
+    errors: dict[int, str] = {}
+    unstable: set[int] = set()
+    for tp in found:
+        if tp.error is None:
+            offsets[tp.partition] = tp.offset if tp.offset >= 0 else None
+        elif tp.error.name() == "UNSTABLE_OFFSET_COMMIT":
+            unstable.add(tp.partition)
+        else:
+            errors[tp.partition] = f"{tp.error.name()}: {tp.error.str()}"
+    for p in {tp.partition for tp in tps} - offsets.keys() - errors.keys() - unstable:
+        errors[p] = "the coordinator did not answer for this partition"
+    if unstable:
+        # What stands beside the pending commit, for showing the lag; the verdict does not depend on it.
+        plain, _, _ = await _fetch(conn, group, [tp for tp in tps if tp.partition in unstable], bound, stable=False)
+        offsets |= {tp.partition: tp.offset if tp.error is None and tp.offset >= 0 else None for tp in plain or ()}
+    return GroupCommits(group, offsets, errors, frozenset(unstable))
+
+
+async def _fetch(
+    conn: Connection, group: str, tps: list[Any], bound: float, *, stable: bool
+) -> tuple[list[Any] | None, str, str]:
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+    try:
+        future = conn.native.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, tps)], require_stable=stable, request_timeout=bound
+        )[group]
+    except (KafkaException, ValueError, TypeError) as exc:
+        return None, str(exc), type(exc).__name__
+    await settle([future], bound + 1.0)
+    result, error, code = outcome(conn, future, operation="DESCRIBE", resource=f"group {group}")
+    if error is not None or result is None:
+        return None, str(error), code
+    return list(result.topic_partitions), "", ""
+
+
+async def _share_commits(
+    conn: Connection, groups: list[str], topic: str, partitions: list[int], out: dict[str, GroupCommits]
+) -> None:
+    """What share groups have dealt with, in the form of commits.
+
+    The share-partition start offset may stay behind although everything is acknowledged; ``lag`` (KIP-1226) counts what
+    is not. Lag 0 seen *after* an end offset means that everything up to this end is dealt with, so that end stands for
+    the commit; otherwise the start offset does. A broker that gives no lag leaves it at the start offset.
+    """
+    ends = await observe_offsets(conn, topic, partitions)
+    rows = await asyncio.to_thread(_ask_share, conn, groups, topic, partitions)
+    for group in groups:
+        row = rows.get(group)
+        if isinstance(row, TopicshiftError) or row is None:
+            out[group] = GroupCommits(group, {}, error=str(row or "the coordinator did not answer"))
+            continue
+        offsets: dict[int, int | None] = {}
+        errors: dict[int, str] = {}
+        for p in partitions:
+            start, lag, wrong = row.get(p, (-1, -1, "the coordinator did not answer for this partition"))
+            end = ends[p].end
+            if wrong:
+                errors[p] = wrong
+            elif start < 0:
+                offsets[p] = None
+            elif lag == 0 and end is not None:
+                offsets[p] = max(start, end)
+            else:
+                offsets[p] = start
+        out[group] = GroupCommits(group, offsets, errors)
+
+
+def _ask_share(
+    conn: Connection, groups: list[str], topic: str, partitions: list[int]
+) -> dict[str, dict[int, tuple[int, int, str]] | TopicshiftError]:
+    from kafka import errors
+
+    from topicshift.adapters.kafka.messages import DescribeShareGroupOffsetsRequest as Request
+
+    asked = Request.DescribeShareGroupOffsetsRequestGroup
+    asked_topic = asked.DescribeShareGroupOffsetsRequestTopic
+
+    def request(ids: list[str]) -> Any:
+        return Request(
+            groups=[asked(group_id=g, topics=[asked_topic(topic_name=topic, partitions=partitions)]) for g in ids]
+        )
+
+    def ask(admin: Any) -> dict[str, dict[int, tuple[int, int, str]] | TopicshiftError]:
+        out: dict[str, dict[int, tuple[int, int, str]] | TopicshiftError] = {}
+        for row in _at_coordinators(admin, groups, request):
+            if row.error_code:
+                exc = errors.for_code(row.error_code)(row.error_message)
+                out[row.group_id] = conn.error(exc, operation="DESCRIBE", resource=f"share group {row.group_id}")
+                continue
+            found: dict[int, tuple[int, int, str]] = {}
+            for t in row.topics:
+                for p in t.partitions:
+                    wrong = f"{errors.for_code(p.error_code).__name__}: {p.error_message}" if p.error_code else ""
+                    found[p.partition_index] = (p.start_offset, -1 if p.lag is None else p.lag, wrong)
+            out[row.group_id] = found
+        return out
+
+    try:
+        answer = _python_known(conn, ask, groups)
+    except TopicshiftError as exc:
+        return dict.fromkeys(groups, exc)
+    unsupported = Unreadable("this broker does not tell the offsets of share groups (DescribeShareGroupOffsets)")
+    return {g: (unsupported if r is None else r) for g, r in answer.items()}
+
+
+def alter_commits(conn: Connection, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Set a group's offsets. Raises ``Refused`` while the group has members; any partition that fails raises."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    if not offsets:
+        return
+    tps = [TopicPartition(topic, p, o) for p, o in sorted(offsets.items())]
+    future = conn.native.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, tps)], request_timeout=conn.timeout_s
+    )[group]
+    result = conn.result(future, operation="READ", resource=f"group {group}")
+    bad = {tp.partition: f"{tp.error.name()}: {tp.error.str()}" for tp in result.topic_partitions if tp.error}
+    if bad:
+        raise Refused(
+            f"The offsets of group {group} on {topic} were not all set: {bad}. Set them again once it is stopped."
+        )
+
+
+class GroupsReader:
+    """The group methods of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def groups(self) -> list[GroupInfo]:
+        """Every group that the brokers list, of every kind, without members. Raises ``Unreadable``."""
+        return _list(self._connection)
+
+    def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
+        """See :func:`read_groups`."""
+        return read_groups(self._connection, groups)
+
+    def commits(self, groups: Sequence[str], topic: str, partitions: Sequence[int]) -> dict[str, GroupCommits]:
+        """See :func:`observe_commits`."""
+        return run(observe_commits(self._connection, groups, topic, partitions))
+
+    def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """See :func:`alter_commits`."""
+        alter_commits(self._connection, group, topic, offsets)

@@ -1,0 +1,66 @@
+"""What a drain certificate is made from, read from a real cluster without blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.groups import observe_commits, observe_groups, observe_listing
+from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
+from topicshift.adapters.kafka.tail import first_timestamps, observe_tails
+from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
+from topicshift.core.discovery import GroupListing
+from topicshift.core.drain import Tail, TailRange
+
+
+class KafkaDrainReader:
+    """Implements :class:`topicshift.ports.DrainReader` on one :class:`Connection`. Changes nothing in the cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._kinds: dict[str, str] = {}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], timeout_s: float = 10.0) -> KafkaDrainReader:
+        """A reader with a connection of its own; ``config`` is a librdkafka config."""
+        return cls(Connection(config, timeout_s))
+
+    async def topic(self, name: str) -> tuple[str, int] | None:
+        """Id and partition count, None when the broker says that there is no such topic."""
+        found = await observe_topic(self.connection, name)
+        return None if found is None else (found.topic_id, found.partitions)
+
+    async def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
+        """See :func:`observe_offsets`."""
+        return await observe_offsets(self.connection, topic, partitions)
+
+    async def listing(self) -> GroupListing:
+        """See :func:`observe_listing`."""
+        found = await observe_listing(self.connection)
+        self._kinds = {g.group: g.kind for g in found.groups}
+        return found
+
+    async def describe(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
+        """See :func:`observe_groups`."""
+        found = await observe_groups(self.connection, groups, self._kinds)
+        self._kinds |= {g.group: g.kind for g in found.values() if g.error is None and g.state != "DEAD"}
+        return found
+
+    async def commits(self, groups: Sequence[str], topic: str, partitions: Iterable[int]) -> dict[str, GroupCommits]:
+        """See :func:`observe_commits`."""
+        share = [g for g in groups if self._kinds.get(g) == "share"]
+        return await observe_commits(self.connection, groups, topic, partitions, share=share)
+
+    async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
+        """See :func:`observe_tails`."""
+        return await observe_tails(self.connection, topic, ranges, timeout_s=timeout_s)
+
+    async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
+        """See :func:`first_timestamps`."""
+        return await asyncio.to_thread(first_timestamps, self.connection, topic, starts)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await asyncio.to_thread(self.connection.close)
