@@ -156,7 +156,10 @@ class Window(Model):
         default="UTC", description="IANA time zone in which the cron is read.", examples=["Europe/Berlin"]
     )
     duration: Duration = Field(
-        default=timedelta(hours=2), description="How long the window stays open; no fence is set after it."
+        default=timedelta(hours=2),
+        description="How long the window stays open; no fence is set after it.",
+        examples=["2h"],
+        json_schema_extra={"default": "2h"},
     )
 
     @model_validator(mode="after")
@@ -258,8 +261,8 @@ class Ordering(Model):
         default=None,
         title="Sequence header",
         description=(
-            "Header that holds a number growing by one per key (text or 8-byte big-endian). With it the order proof "
-            "also finds records lost or swapped by the producers; without it, only what moved between topics."
+            "Header that holds a number growing by one with each record of a key. With it the order proof also finds "
+            "gaps and swaps within a key; without it, it compares what the two topics hold."
         ),
         examples=["seq"],
     )
@@ -272,11 +275,15 @@ class Retire(Model):
         default=timedelta(days=7),
         title="Keep the source for",
         description="Time since the switch before the source may be deleted; its retention must have passed too.",
+        examples=["7d"],
+        json_schema_extra={"default": "7d"},
     )
     scream_test: Duration = Field(
         default=timedelta(hours=1),
         title="Scream test",
         description="Reads and writes are denied for this long before the deletion, so that a forgotten client shows.",
+        examples=["1h"],
+        json_schema_extra={"default": "1h"},
     )
 
 
@@ -323,7 +330,10 @@ class Spec(Model):
             "the plan works it out."
         ),
         examples=[30],
-        json_schema_extra={"section": _SIZE},
+        json_schema_extra={
+            "section": _SIZE,
+            "form_help": "Partitions of the target. Or leave it empty, and give the rates below.",
+        },
     )
     replication_factor: int | None = Field(
         default=None,
@@ -356,7 +366,7 @@ class Spec(Model):
         default=timedelta(seconds=120),
         title="Freeze budget",
         description="The longest time in which producers may not write. At its end they go back to the source.",
-        json_schema_extra={"section": _CUTOVER},
+        json_schema_extra={"section": _CUTOVER, "default": "120s"},
     )
     window: Window | None = Field(
         default=None,

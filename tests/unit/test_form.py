@@ -1,0 +1,125 @@
+"""The trigger form follows the model, has safe defaults, and takes one way of filling it in, not two."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topicshift.core.errors import NotFound
+from topicshift.core.form import form_fields, spec_fields, spec_files, spec_from_form
+from topicshift.core.spec import Sizing, Spec
+from topicshift.core.spec_io import InvalidSpec, load_spec
+
+FOLDER = Path("include/migrations")
+FILLED = {
+    "source": "payments",
+    "partitions": 30,
+    "producers": [{"name": "checkout"}],
+    "consumers": [{"name": "ledger", "group": "ledger"}],
+}
+
+
+def submitted(**changes: Any) -> dict[str, Any]:
+    """What Airflow hands over: every field, at its default unless changed."""
+    return {name: f["default"] for name, f in form_fields(FOLDER).items()} | changes
+
+
+def test_every_field_of_the_model_is_in_the_form() -> None:
+    paths = {f.path[0] for f in spec_fields()}
+    assert paths == set(Spec.model_fields) - {"apiVersion", "window"}
+    for name, field in form_fields(FOLDER).items():
+        schema = field["schema"]
+        assert schema["title"] and schema["description_md"] and schema["section"], name
+        assert "$ref" not in str(schema) and "anyOf" not in str(schema), name
+        assert schema["type"] != "array" or "examples" not in schema, "Airflow would make a drop-down of them"
+
+
+def test_airflow_takes_every_default_and_what_a_person_fills_in() -> None:
+    from airflow.sdk.definitions.param import Param, ParamsDict
+
+    params = ParamsDict({n: Param(f["default"], **f["schema"]) for n, f in form_fields(FOLDER).items()})
+    params.validate()
+    for name, value in FILLED.items():
+        params[name] = value
+    assert spec_from_form(params.validate(), FOLDER).partitions == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("source", "a/b"),
+        ("partitions", 0),
+        ("cutover", "later"),
+        ("freeze_budget", "soon"),
+        ("producers", [{"nam": "x"}]),
+        ("spec_file", "../secret.yaml"),
+    ],
+)
+def test_airflow_refuses_what_cannot_be_right(name: str, value: Any) -> None:
+    from airflow.sdk import Param
+    from airflow.sdk.exceptions import ParamValidationError
+
+    field = form_fields(FOLDER)[name]
+    with pytest.raises(ParamValidationError):
+        Param(field["default"], **field["schema"]).resolve(value)
+
+
+def test_fields_become_a_spec_with_safe_defaults() -> None:
+    spec = spec_from_form(submitted(**FILLED, target="", approvals_cutover="auto", retire_after="1d"), FOLDER)
+    assert (spec.source, spec.target, spec.partitions) == ("payments", None, 30)
+    assert spec.approvals.plan == "required" and spec.approvals.cutover == "auto"
+    assert spec.retire.after == timedelta(days=1) and spec.retire.scream_test == timedelta(hours=1)
+
+
+def test_rates_become_a_sizing_block() -> None:
+    rates = {"sizing_throughput": 100000, "sizing_per_consumer": 5000.0, "sizing_headroom": 1}
+    spec = spec_from_form(submitted(**FILLED | {"partitions": None} | rates), FOLDER)
+    assert isinstance(spec.partitions, Sizing)
+    assert (spec.partitions.throughput, spec.partitions.headroom) == (100000, 1)
+    with pytest.raises(InvalidSpec, match="decided twice"):
+        spec_from_form(submitted(**FILLED | rates), FOLDER)
+
+
+def test_a_file_is_the_whole_spec() -> None:
+    assert spec_from_form(submitted(spec_file="payments.yaml"), FOLDER) == load_spec(FOLDER / "payments.yaml")
+    assert spec_from_form({"spec_file": "payments.yaml"}, FOLDER) == load_spec(FOLDER / "payments.yaml")
+
+
+def test_both_ways_at_once_are_refused_by_name() -> None:
+    with pytest.raises(InvalidSpec, match=r"'payments.yaml' is chosen, and partitions, source are filled in"):
+        spec_from_form(submitted(spec_file="payments.yaml", source="x", partitions=3), FOLDER)
+
+
+def test_neither_way_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="Choose a spec file, or fill in"):
+        spec_from_form(submitted(), FOLDER)
+
+
+def test_a_file_outside_the_folder_is_not_read() -> None:
+    for name in ("../payments.yaml", "/etc/passwd", "payment.yaml"):
+        with pytest.raises(NotFound):
+            spec_from_form({"spec_file": name}, FOLDER)
+
+
+def test_a_rest_call_may_use_the_words_of_a_spec_and_is_told_of_misspelt_ones() -> None:
+    spec = spec_from_form(submitted(**FILLED, approvals={"retire": "auto"}), FOLDER)
+    assert spec.approvals.retire == "auto"
+    with pytest.raises(InvalidSpec, match="Did you mean `target`"):
+        spec_from_form(submitted(**FILLED, taget="x"), FOLDER)
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        spec_from_form(submitted(source="payments"), FOLDER)
+    assert {p.path for p in caught.value.problems} == {"partitions", "producers", "consumers"}
+
+
+def test_no_folder_no_files(tmp_path: Path) -> None:
+    assert spec_files(tmp_path / "none") == []
+    (tmp_path / "b.yaml").touch()
+    (tmp_path / "a.yml").touch()
+    (tmp_path / "README.md").touch()
+    assert spec_files(tmp_path) == ["a.yml", "b.yaml"]
