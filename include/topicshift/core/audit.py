@@ -53,6 +53,17 @@ class Event(Protocol):
     def hash(self) -> str: ...
 
 
+class Step(Protocol):
+    """The fields of one step as it is held against the trail (:class:`topicshift.ports.StepRow` has them)."""
+
+    @property
+    def step(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
 class ProblemKind(StrEnum):
     """What is wrong with a row of the trail."""
 
@@ -274,3 +285,34 @@ def _end(rows: Sequence[Event], head: ChainHead, migration_id: str) -> list[Prob
             )
         ]
     return []
+
+
+def verify_steps(steps: Iterable[Step], events: Iterable[Event]) -> list[str]:
+    """Every step whose row is not what the trail says was written last, in words; none means that they agree.
+
+    The journal writes an event with each change of a step, in the same transaction, so the trail tells what each row
+    must hold: the data of the intent, with the data of the end laid over it.
+    """
+    told: dict[str, tuple[str, dict[str, Any]]] = {}
+    for event in events:
+        name = event.data.get("step")
+        if not isinstance(name, str):
+            continue
+        if event.kind == "step_intended":
+            told[name] = ("intended", dict(event.data.get("data", {})))
+        elif event.kind == "step_finished":
+            before = told.get(name, ("", {}))[1]
+            told[name] = (str(event.data.get("state")), {**before, **event.data.get("data", {})})
+    problems = []
+    for step in steps:
+        if step.step not in told:
+            problems.append(f"step {step.step}: it is {step.state}, the trail does not know it")
+            continue
+        state, data = told.pop(step.step)
+        if step.state != state:
+            problems.append(f"step {step.step}: it is {step.state}, the trail says {state}")
+        elif canonical_json(dict(step.data)) != canonical_json(data):
+            problems.append(f"step {step.step}: its data is not what the trail says was written")
+    return problems + [
+        f"step {name}: the trail says {state}, its row is not there" for name, (state, _) in told.items()
+    ]

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from topicshift.adapters.journal.schema import ensure_schema
 from topicshift.adapters.journal.tables import events, migrations, steps
 from topicshift.adapters.journal.urls import from_airflow_uri, shown
 from topicshift.core import audit, ownership
-from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError
+from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError, Unreadable
 from topicshift.ports import Claim, Clock, EventRow, MigrationRow, StepRow
 
 _CLAIM_KEY = 0x746F70696373  # "topics": the advisory lock under which claims are decided one after another
@@ -385,21 +386,28 @@ class SqlJournal:
             with self._opening:
                 if self._database is None:
                     self._refuse_missing_file()
-                    database = Database(make_engine(self._url))
-                    ensure_schema(database, create=self._create)
+                    try:
+                        database = Database(make_engine(self._url))
+                    except OSError as exc:
+                        raise Unreadable(
+                            f"The folder of the journal {shown(self._url)} cannot be made: {exc.strerror}. "
+                            "Name a file in a folder that this user may write, with TOPICSHIFT_JOURNAL."
+                        ) from None
+                    try:
+                        ensure_schema(database, create=self._create)
+                    except BaseException:
+                        database.engine.dispose()
+                        raise
                     self._database = database
         return self._database
 
     def _refuse_missing_file(self) -> None:
         url = make_url(self._url)
-        if not self._create and url.get_backend_name() == "sqlite":
-            from pathlib import Path
-
-            if not Path(str(url.database)).is_file():
-                raise NotFound(
-                    f"There is no journal at {shown(self._url)}: no migration was ever run with it. "
-                    "Name the right one with --journal or TOPICSHIFT_JOURNAL, or start a migration first."
-                )
+        if not self._create and url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            raise NotFound(
+                f"There is no journal at {shown(self._url)}: no migration was ever run with it. "
+                "Name the right one with --journal or TOPICSHIFT_JOURNAL, or start a migration first."
+            )
 
     def _now(self) -> str:
         now = datetime.now(UTC) if self._clock is None else self._clock.now()

@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("active", sa.Boolean, nullable=False),
         sa.Column("step", sa.Text),
-        sa.Column("plan_hash", sa.String(128)),
+        sa.Column("plan_hash", sa.Text),
         sa.Column("spec", sa.Text, nullable=False),
         sa.Column("created_at", sa.String(40), nullable=False),
         sa.Column("updated_at", sa.String(40), nullable=False),
@@ -45,7 +45,7 @@ def upgrade() -> None:
         sa.Column(
             "migration_id", sa.String(128), sa.ForeignKey("topicshift_migrations.migration_id"), primary_key=True
         ),
-        sa.Column("step", sa.String(128), primary_key=True),
+        sa.Column("step", sa.Text, primary_key=True),
         sa.Column("position", sa.Integer, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
@@ -62,7 +62,7 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger, nullable=False),
         sa.Column("at", sa.String(40), nullable=False),
         sa.Column("actor", sa.Text, nullable=False),
-        sa.Column("kind", sa.String(64), nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
         sa.Column("prev_hash", sa.String(64), nullable=False),
         sa.Column("hash", sa.String(64), nullable=False),
