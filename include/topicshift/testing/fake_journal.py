@@ -217,12 +217,12 @@ class FakeJournal:
             activate = ownership.is_acting(step) and not row.active
             if before is not None and before.state == "intended":
                 if activate:
-                    self._set(row, claim, "open", True)
+                    self._set(row, claim, row.state, True)
                 return before
             if activate:
                 if ownership.is_closed(row.state, row.active):
                     self._take(row)
-                row = replace(row, state="open", active=True)
+                row = replace(row, active=True)
             at = self._at()
             after = StepRow(step, "intended", claim.epoch, wanted, at, None)
             self._steps[row.migration_id][step] = after

@@ -155,6 +155,33 @@ def test_a_closed_migration_gives_its_topics_free(journal: Any, state: str) -> N
     assert not journal.current(old.migration_id).active
 
 
+def test_acting_on_a_finished_migration_locks_it_again_and_keeps_its_state(journal: Any) -> None:
+    old = claim(journal)
+    journal.set_state(old, "done", active=False)
+    retirement = journal.take_over(old.migration_id, "retirement-1")
+    journal.intend(retirement, "scream_test", {})
+    row = journal.current(old.migration_id)
+    assert (row.state, row.active) == ("done", True)
+    with pytest.raises(Refused, match="retirement-1"):
+        claim(journal, "run-2", "payments-v2", "payments-v3", ENDED)
+    journal.finish(retirement, "scream_test", {}, state="undone")
+    journal.set_state(retirement, "done", active=False)
+    claim(journal, "run-2", "payments-v2", "payments-v3", ENDED)
+    with pytest.raises(Refused, match="run-2"):
+        journal.intend(retirement, "scream_test", {})
+
+
+def test_an_intent_left_open_on_a_closed_migration_locks_it_again(journal: Any) -> None:
+    c = claim(journal)
+    journal.intend(c, "rollback", {"n": 1})
+    journal.set_state(c, "failed", active=False)
+    assert journal.intend(c, "rollback", {"n": 2}).data == {"n": 1}
+    row = journal.current(c.migration_id)
+    assert (row.state, row.active) == ("failed", True)
+    with pytest.raises(Refused):
+        claim(journal, "run-2", alive=ENDED)
+
+
 def test_failed_but_active_keeps_its_topics(journal: Any) -> None:
     c = claim(journal)
     journal.intend(c, "stop_producers", {})

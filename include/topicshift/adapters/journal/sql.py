@@ -273,7 +273,8 @@ class SqlJournal:
     def intend(self, claim: Claim, step: str, data: Mapping[str, Any]) -> StepRow:
         """Write the intent of a step; see :meth:`topicshift.ports.Journal.intend`.
 
-        The first intent of an acting step makes the migration active, and locks its topics again if it was closed.
+        The first intent of an acting step makes the migration active, and locks its topics again if it was closed; its
+        state stays (a migration that is ``done`` is so while its source is being retired).
         """
         wanted = audit.plain(data)
 
@@ -286,7 +287,7 @@ class SqlJournal:
             activate = ownership.is_acting(step) and not row.active
             if activate and ownership.is_closed(row.state, row.active):
                 rows.lock(connection, head)
-            changes: dict[str, Any] = {"active": True, "state": "open"} if activate else {}
+            changes: dict[str, Any] = {"active": True} if activate else {}
             if before is not None and before.state == "intended":
                 if changes:
                     rows.append_event(
@@ -294,7 +295,7 @@ class SqlJournal:
                         head,
                         kind="state",
                         actor=claim.owner,
-                        data={"state": "open", "active": True, "from_state": row.state, "from_active": row.active},
+                        data={"state": row.state, "active": True, "from_state": row.state, "from_active": row.active},
                         at=at,
                         values=changes,
                     )
