@@ -18,6 +18,7 @@ from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.core.discovery import Discovery, GroupListing, discover
 from topicshift.core.drain import (
     DEFAULT_VALID_FOR_S,
+    Doubt,
     GroupView,
     Snapshot,
     Tail,
@@ -53,7 +54,7 @@ class DrainConfig:
     valid_for_s: float = DEFAULT_VALID_FOR_S
     tail_timeout_s: float = 15.0
     tail_ranges: int = 20_000
-    second_sample_s: float = 1.0
+    second_sample_s: float = 0.6
     poll_s: float = 0.2
     poll_max_s: float = 2.0
     rediscover_s: float = 10.0
@@ -255,16 +256,16 @@ class DrainTaker:
     async def _certify(self, *, second_sample: bool) -> DrainCertificate:
         snapshot = self.snapshot()
         self.world.known_lost = lost_now(snapshot)
-        ranges = self._ranges(snapshot)
-        idle = self._idle(snapshot) if second_sample else []
-        tails, _ = await asyncio.gather(self._tails(ranges), self._second_sample(idle))
+        doubts = in_doubt(snapshot)
+        idle = self._idle(snapshot, {d.group for d in doubts}) if second_sample else []
+        tails, _ = await asyncio.gather(self._tails(self._ranges(doubts)), self._second_sample(idle))
         if idle:
             snapshot = replace(self.snapshot(), taken_at=snapshot.taken_at)
         return certify(replace(snapshot, tails=tails), valid_for_s=self.config.valid_for_s, issued_by=self.issued_by)
 
-    def _ranges(self, snapshot: Snapshot) -> list[TailRange]:
+    def _ranges(self, doubts: Sequence[Doubt]) -> list[TailRange]:
         """The ranges to read: each once, however many groups stand there; the narrowest first where there are many."""
-        ranges = {d.range for d in in_doubt(snapshot)}
+        ranges = {d.range for d in doubts}
         return sorted(ranges, key=lambda r: (r.end - r.start, r))[: self.config.tail_ranges]
 
     async def _tails(self, ranges: Sequence[TailRange]) -> dict[TailRange, Tail]:
@@ -275,14 +276,14 @@ class DrainTaker:
         except TopicshiftError as exc:
             return {r: Tail(found=False, complete=False, error=str(exc)) for r in ranges}
 
-    def _idle(self, snapshot: Snapshot) -> list[str]:
+    @staticmethod
+    def _idle(snapshot: Snapshot, doubtful: set[str]) -> list[str]:
         """Groups without members that are not at the end: they may be consumers that assign partitions themselves."""
-        doubtful = {d.group for d in in_doubt(snapshot)}
         return [g.group for g in snapshot.groups if g.members == 0 and not g.evidence and g.group in doubtful]
 
     async def _second_sample(self, groups: Sequence[str]) -> None:
         """Ask the commits of these groups once more and note which moved. The verdict keeps to the first sample."""
-        if not groups:
+        if not groups or self.config.second_sample_s <= 0:
             return
         await asyncio.sleep(self.config.second_sample_s)
         again = await self.reader.commits(groups, self.inputs.topic, range(self.world.partitions))
@@ -454,7 +455,7 @@ class DrainWatch:
                 pause = min(pause, left)
             await self._sleep(pause)
             last = certificate
-            certificate = await self._look(lambda last=last: taker.refresh(last), last)  # type: ignore[misc]
+            certificate = await self._look(lambda last=last: taker.refresh(last))  # type: ignore[misc]
             whole = False
 
     async def _look(self, look: Callable[[], Awaitable[DrainCertificate]]) -> DrainCertificate:

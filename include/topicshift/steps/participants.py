@@ -304,7 +304,7 @@ def give_back(
     journal: Journal,
     claim: Claim,
     clock: Clock,
-    unfence: Callable[[], None],
+    unfence: Callable[[], object],
     progress: Progress,
     wait: timedelta = timedelta(seconds=60),
 ) -> tuple[GiveBack, str]:

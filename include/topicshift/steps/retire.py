@@ -133,7 +133,7 @@ def delete_source(
     claim: Claim,
     clock: Clock,
     look_again: Callable[[], list[Finding]],
-    unfence: Callable[[], None],
+    unfence: Callable[[], object],
 ) -> dict[str, Any]:
     """Delete the source, forward only. Looks once more just before; safe to repeat."""
     done = journal.step(row.migration_id, DELETE)

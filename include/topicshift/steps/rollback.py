@@ -61,9 +61,9 @@ def roll_back(
     journal: Journal,
     claim: Claim,
     clock: Clock,
-    unfence: Callable[[], None],
-    restore_retention: Callable[[], None],
-    delete_target: Callable[[], None],
+    unfence: Callable[[], object],
+    restore_retention: Callable[[], object],
+    delete_target: Callable[[], object],
     progress: Progress,
 ) -> dict[str, Any]:
     """Put everything back on the source and delete the empty target. Safe to repeat.
