@@ -188,15 +188,13 @@ def in_doubt(snapshot: Snapshot) -> list[Doubt]:
     Readers of the tails merge the ranges of one partition, so that each offset is read once for all groups.
     """
     doubts = []
-    logs = {p: _log(snapshot, p) for p in range(snapshot.partitions)}
+    logs = {p: log for p in range(snapshot.partitions) if not isinstance(log := _log(snapshot, p), Reason)}
     for group in snapshot.groups:
-        if group.attested:
+        if group.attested or group.problem is not None or group.error is not None:
             continue
         for partition, log in logs.items():
-            if isinstance(log, Reason):
-                continue
             committed = _commit(group, partition)
-            if isinstance(committed, Reason) or (committed is not None and committed > log.end):
+            if isinstance(committed, Reason) or (committed is not None and committed >= log.goal):
                 continue
             doubt = _doubt(log, committed)
             if doubt is not None:
@@ -275,6 +273,11 @@ def _verdict(reason: Reason) -> Verdict:
 _Row = tuple[int, int | None, Reason, int | None]
 
 
+def _at_end(log: _Log | Reason, committed: int) -> bool:
+    """Whether the commit stands exactly where everything ends: no doubt, no loss, no open transaction."""
+    return not isinstance(log, Reason) and log.start <= committed == log.goal == log.stable == log.end
+
+
 def _group_evidence(
     snapshot: Snapshot,
     logs: Mapping[int, _Log | Reason],
@@ -283,16 +286,23 @@ def _group_evidence(
 ) -> GroupEvidence:
     """The rows of one group. ``same``: rows that other groups have alike; thousands of drained groups share them."""
     rows = []
+    known = group.problem is None and group.error is None and not group.attested
+    special = group.errors.keys() | group.unstable | {p for g, p in snapshot.known_lost if g == group.group}
     for partition, log in logs.items():
-        reason, left = _judge(snapshot, log, group, partition)
-        key = (partition, group.committed.get(partition), reason, left)
+        committed = group.committed.get(partition)
+        if known and committed is not None and partition not in special and _at_end(log, committed):
+            judged: tuple[Reason, int | None] = (Reason.AT_END, 0)  # nearly every row of a survey, as _judge has it
+        else:
+            judged = _judge(snapshot, log, group, partition)
+        reason, left = judged
+        key: _Row = (partition, committed, reason, left)
         row = same.get(key)
         if row is None:
             seen = snapshot.offsets.get(partition, PartitionOffsets(None, None, None))
             row = same[key] = PartitionEvidence(
                 partition=partition,
                 log_start=seen.log_start,
-                committed=key[1],
+                committed=committed,
                 end_committed=seen.end_committed,
                 end=seen.end,
                 records_left=left,
@@ -323,7 +333,7 @@ def topic_reasons(snapshot: Snapshot) -> list[str]:
             reasons.append(tagged(Reason.FENCE_INCOMPLETE, ",".join(str(p) for p in sorted(gone))))
     if snapshot.listing_complete is False:
         reasons.append(tagged(Reason.LISTING_INCOMPLETE))
-    if not snapshot.groups:
+    if not snapshot.groups and tagged(Reason.TOPIC_NOT_FOUND) not in reasons:
         reasons.append(tagged(Reason.NO_GROUPS))
     reasons += [tagged(Reason.UNDECLARED_GROUP, g) for g in sorted(snapshot.undeclared)]
     reasons += [tagged(Reason.IGNORED_GROUP, g) for g in sorted(snapshot.ignored)]

@@ -11,6 +11,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from topicshift.adapters.kafka.connect import Connection
@@ -20,14 +21,14 @@ from topicshift.core.cluster import GroupCommits, GroupInfo, GroupMember
 from topicshift.core.discovery import GroupListing
 from topicshift.core.errors import Refused, TopicshiftError, Unreadable
 
-IN_FLIGHT = 64
+IN_FLIGHT = 128
 """Requests for commits that are under way at the same time."""
 _DESCRIBE_AT_ONCE = 250
-_TRIES = 4
 _PAUSE_S = 0.2
 _RETRY = frozenset({14, 15, 16, 7, 13})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION."""
 _NOT_FOUND = 69
+_MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD"})
 
 
 def state_name(text: str) -> str:
@@ -69,16 +70,16 @@ def _python(conn: Connection, ask: Callable[[Any], Any], *, operation: str, reso
     """One call of kafka-python, tried again while a coordinator moves; typed errors."""
     from kafka.errors import KafkaError
 
-    for attempt in range(_TRIES):
+    deadline = time.monotonic() + conn.timeout_s
+    while True:
         try:
             return ask(conn.kafka_python)
         except (KafkaError, OSError, ValueError) as exc:
             passing = getattr(exc, "errno", None) in _RETRY or type(exc).__name__ == "NodeNotReadyError"
-            if attempt + 1 < _TRIES and passing:
-                time.sleep(_PAUSE_S * (attempt + 1))
+            if passing and time.monotonic() + _PAUSE_S < deadline:
+                time.sleep(_PAUSE_S)
                 continue
             raise conn.error(exc, operation=operation, resource=resource) from None
-    raise AssertionError("unreachable")
 
 
 # -------------------------------------------------------------------------------------------------------- describe
@@ -102,18 +103,13 @@ def read_groups(
     wanted = list(dict.fromkeys(groups))
     found: dict[str, GroupInfo] = {}
     known = dict(kinds or {})
-    for kind in ("classic", "consumer", "share", "streams"):
-        some = [g for g in wanted if g not in found and known.get(g, kind) == kind]
-        for start in range(0, len(some), _DESCRIBE_AT_ONCE):
-            found |= _describe(conn, kind, some[start : start + _DESCRIBE_AT_ONCE])
-    # A group that changed its kind since the listing, or that no kind knows.
-    for group in wanted:
-        if group not in found and known.get(group) is not None:
-            for kind in ("classic", "consumer", "share", "streams"):
-                if group not in found and kind != known[group]:
-                    found |= _describe(conn, kind, [group])
-        found.setdefault(group, GroupInfo(group, known.get(group, "classic"), "DEAD"))
-    return {g: found[g] for g in wanted}
+    # The second round is for a group that changed its kind since the listing, or that no kind knows.
+    for told in (known, {}):
+        for kind in ("classic", "consumer", "share", "streams"):
+            some = [g for g in wanted if g not in found and told.get(g, kind) == kind]
+            for start in range(0, len(some), _DESCRIBE_AT_ONCE):
+                found |= _describe(conn, kind, some[start : start + _DESCRIBE_AT_ONCE])
+    return {g: found.get(g) or GroupInfo(g, known.get(g, "classic"), "DEAD") for g in wanted}
 
 
 def _describe(conn: Connection, kind: str, groups: list[str]) -> dict[str, GroupInfo]:
@@ -277,13 +273,7 @@ async def observe_commits(
     others = [g for g in dict.fromkeys(groups) if g not in set(share)]
     tps = [TopicPartition(topic, p) for p in wanted]
     out: dict[str, GroupCommits] = {}
-    gate = asyncio.Semaphore(in_flight)
-
-    async def one(group: str) -> None:
-        async with gate:
-            out[group] = await _commits(conn, group, tps, bound)
-
-    jobs: list[Any] = [one(g) for g in others]
+    jobs: list[Any] = [_plain_commits(conn, others, tps, bound, in_flight, out)]
     if shared:
         jobs.append(_share_commits(conn, shared, topic, wanted, out))
     await asyncio.gather(*jobs)
@@ -294,48 +284,80 @@ async def observe_commits(
     return {g: out[g] for g in dict.fromkeys(groups)}
 
 
-async def _commits(conn: Connection, group: str, tps: list[Any], bound: float) -> GroupCommits:
-    found, error, code = await _fetch(conn, group, tps, bound, stable=True)
-    if found is None and code in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"):
+async def _plain_commits(
+    conn: Connection,
+    groups: list[str],
+    tps: list[Any],
+    bound: float,
+    in_flight: int,
+    out: dict[str, GroupCommits],
+) -> None:
+    """Groups in batches of ``in_flight``; those whose coordinator moves once more, then they carry the error."""
+    left = groups
+    for attempt in range(2):
+        again: list[str] = []
+        for start in range(0, len(left), in_flight):
+            batch = left[start : start + in_flight]
+            futures = {g: _ask_commits(conn, g, tps, bound, stable=True) for g in batch}
+            await settle([f for f in futures.values() if not isinstance(f, str)], bound + 1.0)
+            for group, future in futures.items():
+                found, error, code = _answer(conn, group, future)
+                if found is None and code in _MOVING:
+                    again.append(group)
+                out[group] = _parse(group, tps, found, f"{code}: {error}")
+        left = again
+        if not left or attempt:
+            break
         await asyncio.sleep(_PAUSE_S)
-        found, error, code = await _fetch(conn, group, tps, bound, stable=True)
+    pending = {g: c.unstable for g, c in out.items() if c.unstable}
+    for group, unstable in pending.items():
+        # What stands beside the pending commit, for showing the lag; the verdict does not depend on it.
+        future = _ask_commits(conn, group, [tp for tp in tps if tp.partition in unstable], bound, stable=False)
+        if not isinstance(future, str):
+            await settle([future], bound + 1.0)
+        found, _, _ = _answer(conn, group, future)
+        shown = {tp.partition: tp.offset if tp.error is None and tp.offset >= 0 else None for tp in found or ()}
+        out[group] = replace(out[group], offsets={**out[group].offsets, **shown})
+
+
+def _ask_commits(conn: Connection, group: str, tps: list[Any], bound: float, *, stable: bool) -> Any:
+    """The future of one request, or why it cannot even be sent."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+    try:
+        return conn.native.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, tps)], require_stable=stable, request_timeout=bound
+        )[group]
+    except (KafkaException, ValueError, TypeError) as exc:
+        return str(exc)
+
+
+def _answer(conn: Connection, group: str, future: Any) -> tuple[list[Any] | None, str, str]:
+    if isinstance(future, str):
+        return None, future, "INVALID_GROUP_ID"
+    result, error, code = outcome(conn, future, operation="DESCRIBE", resource=f"group {group}")
+    return (None, str(error), code) if result is None else (list(result.topic_partitions), "", "")
+
+
+def _parse(group: str, tps: list[Any], found: list[Any] | None, failure: str) -> GroupCommits:
     if found is None:
-        return GroupCommits(group, {}, error=f"{code}: {error}")
+        return GroupCommits(group, {}, error=failure)
     offsets: dict[int, int | None] = {}
     errors: dict[int, str] = {}
     unstable: set[int] = set()
     for tp in found:
-        if tp.error is None:
-            offsets[tp.partition] = tp.offset if tp.offset >= 0 else None
-        elif tp.error.name() == "UNSTABLE_OFFSET_COMMIT":
+        wrong = tp.error
+        if wrong is None:
+            offset = tp.offset
+            offsets[tp.partition] = offset if offset >= 0 else None
+        elif wrong.name() == "UNSTABLE_OFFSET_COMMIT":
             unstable.add(tp.partition)
         else:
-            errors[tp.partition] = f"{tp.error.name()}: {tp.error.str()}"
-    for p in {tp.partition for tp in tps} - offsets.keys() - errors.keys() - unstable:
-        errors[p] = "the coordinator did not answer for this partition"
-    if unstable:
-        # What stands beside the pending commit, for showing the lag; the verdict does not depend on it.
-        plain, _, _ = await _fetch(conn, group, [tp for tp in tps if tp.partition in unstable], bound, stable=False)
-        offsets |= {tp.partition: tp.offset if tp.error is None and tp.offset >= 0 else None for tp in plain or ()}
+            errors[tp.partition] = f"{wrong.name()}: {wrong.str()}"
+    if len(offsets) + len(errors) + len(unstable) < len(tps):
+        for p in {tp.partition for tp in tps} - offsets.keys() - errors.keys() - unstable:
+            errors[p] = "the coordinator did not answer for this partition"
     return GroupCommits(group, offsets, errors, frozenset(unstable))
-
-
-async def _fetch(
-    conn: Connection, group: str, tps: list[Any], bound: float, *, stable: bool
-) -> tuple[list[Any] | None, str, str]:
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-
-    try:
-        future = conn.native.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, tps)], require_stable=stable, request_timeout=bound
-        )[group]
-    except (KafkaException, ValueError, TypeError) as exc:
-        return None, str(exc), type(exc).__name__
-    await settle([future], bound + 1.0)
-    result, error, code = outcome(conn, future, operation="DESCRIBE", resource=f"group {group}")
-    if error is not None or result is None:
-        return None, str(error), code
-    return list(result.topic_partitions), "", ""
 
 
 async def _share_commits(

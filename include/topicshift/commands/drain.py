@@ -1,0 +1,339 @@
+"""``topicshift drain``: has every consumer group read everything? Read-only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topicshift.commands.common import (
+    EXIT_NO,
+    EXIT_OK,
+    EXIT_UNKNOWN,
+    EXIT_USAGE,
+    answer,
+    console,
+    kafka_options,
+    say,
+)
+from topicshift.core.errors import SpecError, Unreadable
+
+if TYPE_CHECKING:
+    from topicshift.core.certificate import DrainCertificate
+    from topicshift.core.drain_evidence import ReaderEvidence
+    from topicshift.core.drain_progress import DrainProgress
+    from topicshift.steps.drain import DrainInputs, DrainTaker, FencePoint
+
+REQUEST_S = 8.0
+"""Seconds for one request, and below what one look may take in all: 60 s against a cluster that is half dead."""
+LOOK_S = 50.0
+_SAY_EVERY_S = 5.0
+
+
+@click.command("drain")
+@click.option("--topic", metavar="T", help="The topic. With --spec it is the spec's source.")
+@click.option("--group", "groups", multiple=True, metavar="G", help="Certify this group only (may be repeated).")
+@click.option(
+    "--spec",
+    "spec_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SPEC",
+    help="Take topic, groups, ignored groups and accepted losses from a spec; an undeclared reader blocks.",
+)
+@click.option(
+    "--fence",
+    "fence_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="fence.json of a run: certify up to its offsets, and say so if the topic has grown since.",
+)
+@click.option("--wait", "wait", metavar="DURATION", help="Wait so long for drained, for instance 90s or 15m.")
+@click.option("--accept-lost", multiple=True, metavar="GROUP", help="Accept records that this group lost unread.")
+@click.option("--ignore-group", multiple=True, metavar="G=REASON", help="Leave a group out, with a reason.")
+@click.option(
+    "--evidence",
+    "evidence_files",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="JSON of readers that commit nothing (reader, kind, topic, offsets or statement).",
+)
+@click.option(
+    "--spark-checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="A Spark Structured Streaming query that reads the topic, and its checkpoint folder.",
+)
+@kafka_options
+def command(
+    topic: str | None,
+    groups: tuple[str, ...],
+    spec_file: Path | None,
+    fence_file: Path | None,
+    wait: str | None,
+    accept_lost: tuple[str, ...],
+    ignore_group: tuple[str, ...],
+    evidence_files: tuple[Path, ...],
+    checkpoints: tuple[str, ...],
+    kafka_config: dict[str, Any],
+    as_json: bool,
+) -> int:
+    """Has every consumer group read everything in a topic?
+
+    Each partition of the topic is looked at for each group, never only what happens to be committed. Where arithmetic
+    cannot tell (transaction markers, aborted records, compaction), the tail is read. Without --group every group that
+    reads the topic is certified. docs/drain.md explains each reason and its remedy.
+
+    Exit codes: 0 drained; 3 not drained; 4 unknown (something could not be read); 2 wrong use, or a topic or group
+    that does not exist.
+    """
+    from topicshift.adapters.kafka.reader import KafkaDrainReader
+    from topicshift.core.duration import parse_duration
+    from topicshift.steps.drain import DrainTaker
+
+    try:
+        wait_s = parse_duration(wait).total_seconds() if wait is not None else None
+    except ValueError as exc:
+        raise SpecError(f"--wait: {exc}.") from None
+    name, inputs = _inputs(topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints)
+    fence = _fence(fence_file, name) if fence_file is not None else None
+    reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
+    taker = DrainTaker(reader, inputs, fence=fence)
+    certificate = asyncio.run(_run(taker, wait_s))
+    if as_json:
+        answer(certificate)
+    else:
+        _show(certificate, taker)
+    return _exit_code(certificate, taker)
+
+
+# ------------------------------------------------------------------------------------------------------- questions
+
+
+def _inputs(
+    topic: str | None,
+    groups: Sequence[str],
+    spec_file: Path | None,
+    accept_lost: Sequence[str],
+    ignore_group: Sequence[str],
+    evidence_files: Sequence[Path],
+    checkpoints: Sequence[str],
+) -> tuple[str, DrainInputs]:
+    from topicshift.steps.drain import DrainInputs
+
+    if topic is not None and not topic.strip():
+        raise SpecError("--topic is empty. Name the topic.")
+    if any(not g.strip() for g in groups):
+        raise SpecError("--group is empty. Name the group.")
+    ignored = dict(_pair(text, "--ignore-group", "GROUP=REASON") for text in ignore_group)
+    folders = dict(_pair(text, "--spark-checkpoint", "NAME=FOLDER") for text in checkpoints)
+    if spec_file is None:
+        if topic is None:
+            raise SpecError("No topic was named. Give --topic T, or --spec SPEC.")
+        inputs = DrainInputs(topic, declared=tuple(dict.fromkeys(groups)) or None, compare=not groups)
+    else:
+        from topicshift.core.spec_io import load_spec
+
+        if groups:
+            raise SpecError("--group and --spec exclude each other: the spec names the groups. Leave one of them out.")
+        spec = load_spec(spec_file)
+        if topic is not None and topic != spec.source:
+            raise SpecError(
+                f"--topic {topic} is not the spec's source ({spec.source}). Leave --topic out, or name the right spec."
+            )
+        inputs = DrainInputs.from_spec(spec)
+    both = sorted(set(ignored) & set(inputs.declared or ()))
+    if both:
+        raise SpecError(f"{', '.join(both)} is to be certified and to be ignored. Leave one of the two out.")
+    evidence = _evidence_source(inputs.topic, evidence_files, folders)
+    return inputs.topic, DrainInputs(
+        topic=inputs.topic,
+        declared=inputs.declared,
+        compare=inputs.compare,
+        ignored={**inputs.ignored, **ignored},
+        accepted_lost=inputs.accepted_lost | frozenset(accept_lost),
+        evidence=evidence,
+    )
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    left, equals, right = text.partition("=")
+    if not equals or not left.strip() or not right.strip():
+        raise SpecError(f"{option} {text!r} is not of the form {form}. Write both sides.")
+    return left.strip(), right.strip()
+
+
+def _evidence_source(
+    topic: str, files: Sequence[Path], folders: Mapping[str, str]
+) -> Callable[[], list[ReaderEvidence]] | None:
+    """Reads files and checkpoint folders anew each time: while waiting, they change."""
+    if not files and not folders:
+        return None
+    from topicshift.adapters.spark_checkpoint import read_checkpoint
+    from topicshift.core.drain_evidence import parse_evidence
+
+    def read() -> list[ReaderEvidence]:
+        found = [e for f in files for e in parse_evidence(_text(f, "--evidence"), name=str(f))]
+        return found + [read_checkpoint(name, folder, topic) for name, folder in folders.items()]
+
+    read()  # a malformed file is wrong use, and shows before anything is asked of the cluster
+    return read
+
+
+def _text(file: Path, option: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise SpecError(f"{option} {file} cannot be read: {why}. Give the path of a readable file.") from None
+
+
+def _fence(file: Path, topic: str) -> FencePoint:
+    """The fence from ``fence.json``, of which topic, topic_id, offsets and taken_at are used."""
+    import json
+    from datetime import datetime
+
+    from topicshift.steps.drain import FencePoint
+
+    try:
+        data = json.loads(_text(file, "--fence"))
+        offsets = {int(p): int(o) for p, o in data["offsets"].items()}
+        taken = datetime.fromisoformat(data["taken_at"]) if data.get("taken_at") else None
+        of, topic_id = data["topic"], data.get("topic_id")
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise SpecError(
+            f"--fence {file} is no fence.json ({type(exc).__name__}: {exc}). It is an object with topic, topic_id, "
+            "offsets (partition -> END_U) and taken_at. Give the file that the fence step wrote."
+        ) from None
+    if of != topic:
+        raise SpecError(f"--fence {file} is of topic {of}, not {topic}. Give the fence of this topic.")
+    if not offsets or any(o < 0 or p < 0 for p, o in offsets.items()):
+        raise SpecError(f"--fence {file} names no offsets, or negative ones. Give the file that the fence step wrote.")
+    return FencePoint(offsets, topic_id, taken)
+
+
+async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
+    from topicshift.steps.drain import DrainWatch
+
+    if wait_s is None:
+        try:
+            return await asyncio.wait_for(taker.take(), LOOK_S)
+        except TimeoutError:
+            raise Unreadable(
+                f"The cluster did not answer everything within {LOOK_S:.0f} s. Unknown is never taken as a yes. "
+                "Look at the brokers and at the network, and ask again."
+            ) from None
+    watch = DrainWatch(taker, timeout_s=wait_s)
+    said_at = 0.0
+    async for progress in watch:
+        if progress.at - said_at >= _SAY_EVERY_S:
+            said_at = progress.at
+            _say(progress)
+    assert watch.certificate is not None
+    return watch.certificate
+
+
+def _say(progress: DrainProgress) -> None:
+    say(progress.line())
+    for group in progress.alarms:
+        say(f"  {group.alarm_text}")
+
+
+# --------------------------------------------------------------------------------------------------------- answers
+
+
+def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
+    from topicshift.core.certificate import Verdict
+    from topicshift.core.drain_reasons import Reason
+
+    if Reason.TOPIC_NOT_FOUND in certificate.reasons:
+        say(f"Topic {certificate.topic} does not exist, or this client may not see it. Check its name and the cluster.")
+        return EXIT_USAGE
+    missing = sorted(taker.discovery().not_found)
+    if missing:
+        say(
+            f"The brokers know no group {', '.join(missing)}: it has no members and no commits. Correct the name, or "
+            "start it once so that it commits."
+        )
+        return EXIT_USAGE
+    return {Verdict.DRAINED: EXIT_OK, Verdict.NOT_DRAINED: EXIT_NO, Verdict.UNKNOWN: EXIT_UNKNOWN}[certificate.verdict]
+
+
+_COLOUR = {"drained": "bold green", "not_drained": "bold yellow", "unknown": "bold red"}
+
+
+def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
+    """A table of the groups, and below it every reason with its remedy."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from topicshift.core.certificate import Verdict
+    from topicshift.core.drain import summary
+    from topicshift.core.drain_progress import row_lag
+    from topicshift.core.drain_reasons import REASONS, Reason, explain
+
+    out = console()
+    up_to = "the fence" if certificate.fence_offsets is not None else "the end offsets of this moment"
+    verdict = certificate.verdict.value
+    out.print(
+        f"[{_COLOUR[verdict]}]{verdict.replace('_', ' ')}[/] {escape(certificate.topic)} up to {up_to}, "
+        f"{certificate.taken_at}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("group", "kind", "state", "verdict"):
+        table.add_column(column, overflow="fold")
+    table.add_column("drained", justify="right")
+    table.add_column("lag", justify="right")
+    table.add_column("reasons (partitions)", overflow="fold")
+    codes = summary(certificate)
+    used: dict[str, None] = {}
+    for group in certificate.groups:
+        done = sum(1 for r in group.partitions if r.verdict is Verdict.DRAINED)
+        lags = [row_lag(r) for r in group.partitions]
+        lag = "?" if None in lags else str(sum(v for v in lags if v is not None))
+        said = "; ".join(f"{code} ({_some(ps)})" for code, ps in sorted(codes[group.group].items()))
+        used |= dict.fromkeys(sorted(codes[group.group]))
+        table.add_row(
+            escape(group.group),
+            group.kind,
+            group.state,
+            f"[{_COLOUR[group.verdict.value]}]{group.verdict.value.replace('_', ' ')}[/]",
+            f"{done}/{len(group.partitions)}",
+            lag,
+            escape(said),
+        )
+    if certificate.groups:
+        out.print(table)
+    for code in used:
+        told = REASONS[Reason(code)]
+        out.print(f"[bold]{code}[/]: {escape(told.meaning)}\n  do: {escape(told.remedy)}")
+    for entry in certificate.reasons:
+        reason, subject, told = explain(entry)
+        why = taker.inputs.ignored.get(subject, "") if reason is Reason.IGNORED_GROUP else ""
+        of = f" {escape(subject)}" if subject else ""
+        out.print(f"[bold]{reason.value}[/]{of}: {escape(why or told.meaning)}\n  do: {escape(told.remedy)}")
+    for group in certificate.groups:
+        view = taker.world.described.get(group.group)
+        commits = taker.world.commits.get(group.group)
+        wrong = (view.error if view else None) or (commits.error if commits else None)
+        if wrong:
+            say(f"{group.group}: {wrong}")
+    errors = {o.error for o in taker.world.offsets.values() if o.error}
+    for error in sorted(errors)[:5]:
+        say(error)
+
+
+def _some(partitions: Sequence[int]) -> str:
+    """Partitions as ranges: ``0-3, 7``; at most eight of them."""
+    runs: list[list[int]] = []
+    for p in sorted(partitions):
+        if runs and p == runs[-1][1] + 1:
+            runs[-1][1] = p
+        else:
+            runs.append([p, p])
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:8]]
+    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
