@@ -217,7 +217,7 @@ def decide_fence(
 
 
 def _broken(series: Sequence[FenceSample], topic: str, topic_id: str, partitions: int) -> list[str]:
-    reasons: list[str] = Field(default_factory=list)
+    reasons: list[str] = []
     before: dict[int, int] = {}
     for sample in series:
         if sample.gone:
@@ -331,7 +331,7 @@ def _moved(old: FenceSample, new: FenceSample) -> list[ActiveProducer]:
 
 def settled_tail(series: Sequence[FenceSample], partitions: int) -> list[FenceSample]:
     """The longest run of still and equal samples at the end of the series."""
-    tail: list[FenceSample] = Field(default_factory=list)
+    tail: list[FenceSample] = []
     for sample in reversed(series):
         if not _still(sample, partitions):
             break
@@ -370,7 +370,7 @@ def name_growth(
     """
     was = {(p.partition, p.producer_id): p for p in known or ()}
     ids = {t.producer_id: t.transactional_id for t in now.transactions or ()}
-    out: list[Straggler] = Field(default_factory=list)
+    out: list[Straggler] = []
     for partition, end in sorted(before.items()):
         seen = (now.offsets or {}).get(partition)
         if seen is None or seen.end is None or seen.end <= end:
@@ -412,7 +412,7 @@ def find_open_transactions(sample: FenceSample, settings: FenceSettings, now_ms:
     passed since its last record.
     """
     by_id = {t.producer_id: t for t in sample.transactions or ()}
-    out: list[OpenTransaction] = Field(default_factory=list)
+    out: list[OpenTransaction] = []
     seen: set[tuple[int, int]] = set()
     for p in sample.producers or ():
         if p.txn_start_offset is None:

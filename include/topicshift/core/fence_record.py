@@ -82,7 +82,7 @@ def compare(record: FenceRecord, now: FenceSample, *, at: datetime) -> list[Viol
     topic = record.topic
     if now.gone:
         return [Violation(kind=Broken.GONE, text=f"topic {topic} does not exist any more")]
-    out: list[Violation] = Field(default_factory=list)
+    out: list[Violation] = []
     if now.topic_id is None:
         why = now.errors.get("topic", "no answer")
         out.append(Violation(kind=Broken.UNREADABLE, text=f"topic {topic} could not be described: {why}"))
