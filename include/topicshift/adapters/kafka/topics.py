@@ -38,16 +38,6 @@ class TopicsAdmin:
         """Id, brokers, whether ACLs are enforced and topics made by themselves, and what this client may do."""
         c = self._connection
         described = c.native.describe_cluster(include_authorized_operations=True, request_timeout=c.timeout_s)
-        any_acl = api.AclBindingFilter(
-            api.ResourceType.BROKER,
-            None,
-            api.ResourcePatternType.ANY,
-            None,
-            None,
-            api.AclOperation.ANY,
-            api.AclPermissionType.ANY,
-        )
-        acls = c.native.describe_acls(any_acl, request_timeout=c.timeout_s)
         cluster = c.result(described, operation="DESCRIBE", resource="the cluster")
         brokers = tuple(sorted((Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes), key=lambda b: b.id))
         auto_create: bool | None = None
@@ -63,14 +53,27 @@ class TopicsAdmin:
         return ClusterInfo(
             cluster_id=str(cluster.cluster_id),
             brokers=brokers,
-            authorizer=self._has_authorizer(acls),
+            authorizer=self._has_authorizer(),
             auto_create=auto_create,
-            authorized=_names(cluster.authorized_operations),
+            authorized=_names(cluster.authorized_operations or ()),  # asked for, so None says that there are none
         )
 
-    def _has_authorizer(self, acls: Any) -> bool:
+    def _has_authorizer(self) -> bool:
+        """Ask for one kind of ACL. kafka-python is asked because librdkafka passes over SECURITY_DISABLED."""
+        from kafka.admin import (
+            ACLFilter,
+            ACLOperation,
+            ACLPermissionType,
+            ACLResourcePatternType,
+            ResourcePatternFilter,
+            ResourceType,
+        )
+
+        of_cluster = ResourcePatternFilter(ResourceType.CLUSTER, None, ACLResourcePatternType.ANY)
+        wanted = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, of_cluster)
+        c = self._connection
         try:
-            self._connection.result(acls, operation="DESCRIBE", resource="the cluster")
+            c.bounded(lambda: c.kafka_python.describe_acls(wanted), operation="DESCRIBE", resource="the cluster")
         except AccessDenied:
             return True  # somebody decides who may ask
         except Refused:

@@ -1,0 +1,100 @@
+"""Plans against a real broker: what it answers becomes findings, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.core.cluster import Acl
+from topicshift.core.plan import Plan
+from topicshift.core.spec import Spec
+from topicshift.core.spec_io import spec_from_params
+from topicshift.steps.plan import make_plan
+from topicshift.testing.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.broker
+
+
+def wanted(source: str, group: str, **changes: object) -> Spec:
+    base = {
+        "source": source,
+        "partitions": 4,
+        "producers": [{"name": "checkout", "principal": "User:checkout"}],
+        "consumers": [{"name": "ledger", "group": group}],
+    }
+    return spec_from_params(base | changes)
+
+
+def codes(plan: Plan) -> set[str]:
+    return {f.code for f in plan.findings}
+
+
+@pytest.fixture(scope="module")
+def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
+    with KafkaAdmin(broker.config()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def secured(secure_broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
+    with KafkaAdmin(secure_broker.superuser_config()) as made:
+        yield made
+
+
+def test_a_plan_without_an_authorizer(admin: KafkaAdmin, topic_name: Callable[..., str]) -> None:
+    source, group = topic_name(), topic_name("g")
+    admin.create_topic(source, 2, 1, {"retention.ms": "86400000", "min.insync.replicas": "1"})
+    admin.alter_commits(group, source, {0: 0, 1: 0})
+    before = admin.topic_names()
+    plan = make_plan(wanted(source, group), admin)
+    assert plan.ok, str(plan)
+    assert plan.spec.target == f"{source}-v2"
+    assert plan.target is not None and plan.target.configs == {"min.insync.replicas": "1", "retention.ms": "86400000"}
+    assert codes(plan) >= {"TS201", "TS401"}
+    assert admin.topic_names() == before, "planning makes no topic, not even by asking for one"
+    assert make_plan(wanted(source, group), admin).plan_hash == plan.plan_hash
+
+
+def test_bad_input_is_found(admin: KafkaAdmin, topic_name: Callable[..., str]) -> None:
+    source, group, stray = topic_name("a_b"), topic_name("g"), topic_name("stray")
+    admin.create_topic(source, 2, 1, {"cleanup.policy": "compact"})
+    admin.alter_commits(stray, source, {0: 0})
+    collide = source.replace("_", ".")
+    plan = make_plan(wanted(source, group, partitions=2, replication_factor=9, target=collide), admin)
+    assert codes(plan) >= {"TS104", "TS106", "TS111", "TS112", "TS301", "TS302"}, str(plan)
+    assert not plan.ok and not plan.unknown
+    assert "TS101" in codes(make_plan(wanted("no-such-topic", group), admin))
+
+
+def test_rights_are_copied_and_missing_ones_are_named(
+    secured: KafkaAdmin, secure_broker: EmbeddedBroker, topic_name: Callable[..., str]
+) -> None:
+    source, group = topic_name(), topic_name("g")
+    secured.create_topic(source, 2, 1, {})
+    secured.alter_commits(group, source, {0: 0, 1: 0})
+    acls = [
+        Acl("TOPIC", source, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW"),
+        Acl("TOPIC", source, "LITERAL", "User:legacy", "*", "WRITE", "ALLOW"),
+        Acl("TOPIC", source, "LITERAL", "User:ledger", "*", "READ", "ALLOW"),
+        Acl("TOPIC", source, "LITERAL", "User:topicshift", "*", "DESCRIBE", "ALLOW"),
+        Acl("TOPIC", source, "LITERAL", "User:topicshift", "*", "DESCRIBE_CONFIGS", "ALLOW"),
+    ]
+    secured.create_acls(acls)
+    try:
+        plan = make_plan(wanted(source, group), secured)
+        assert plan.ok and plan.target is not None, str(plan)
+        assert {(a.principal, a.operation) for a in plan.target.acls} == {(a.principal, a.operation) for a in acls}
+        assert any("DENY User:legacy WRITE" in a.text for a in plan.actions)
+        assert any(f.code == "TS307" and f.subject == "User:legacy" for f in plan.findings)
+        with KafkaAdmin(secure_broker.config("topicshift")) as poor:
+            blind = make_plan(wanted(source, group), poor)
+        assert not blind.ok and blind.unknown
+        assert codes(blind) >= {"TS501", "TS502"}, str(blind)
+        missing = {f.subject: f.seen for f in blind.findings if f.code == "TS502"}
+        assert "ALTER_CONFIGS, READ" in missing[f"topic {source}"]
+        assert "ALTER" in missing["cluster"]
+        assert {f.subject for f in blind.findings if f.code == "TS501"} >= {"acls", "commits"}
+    finally:
+        secured.delete_acls(acls)
