@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from topicshift.core.cluster import PartitionOffsets
-from topicshift.core.errors import NotFound, TopicshiftError
+from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError
 from topicshift_spark.source import Cluster, Topic
 
 # {payments-0=ListOffsetsResultInfo(offset=42, timestamp=-1, leaderEpoch=Optional[0]), ...}
@@ -89,3 +89,18 @@ class OffsetsProbe:
             except TopicshiftError as error:
                 out[p] = PartitionOffsets(None, None, None, str(error))
         return out
+
+
+def cleanup_policy(cluster: Cluster, name: str) -> str:
+    """The topic's ``cleanup.policy`` (``delete``, ``compact`` or both); empty where DESCRIBE_CONFIGS is not granted."""
+    jvm: Any = cluster._jvm
+    admin: Any = cluster._admin
+    config = jvm.org.apache.kafka.common.config.ConfigResource
+    asked = jvm.java.util.ArrayList()
+    resource = config(jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC, name)
+    asked.add(resource)
+    try:
+        found = cluster._get(admin.describeConfigs(asked).all(), f"configs of topic {name}").get(resource)
+    except AccessDenied:
+        return ""
+    return str(found.get("cleanup.policy").value())
