@@ -136,6 +136,12 @@ def test_a_held_back_end_without_any_trace_is_no_fence() -> None:
     assert any("END_C 3 below END_U 5" in r for r in decision.reasons)
 
 
+def test_a_sample_with_a_held_back_end_does_not_count_towards_the_settle_time() -> None:
+    held = sample(0.0, offsets={0: PartitionOffsets(0, 3, 5), 1: PartitionOffsets(0, 7, 7)})
+    assert decide(held, sample(0.6)).verdict is FenceVerdict.NOT_YET
+    assert decide(held, sample(0.6), sample(1.2)).verdict is FenceVerdict.FENCED
+
+
 def test_a_transaction_of_the_coordinator_alone_is_no_fence() -> None:
     known = Transaction("tx-1", 42, 3, "PrepareCommit", NOW_MS, 60_000, (1,))
     both = [sample(0.0, transactions=(known,)), sample(0.6, transactions=(known,))]

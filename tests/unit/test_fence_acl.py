@@ -1,0 +1,191 @@
+"""Which DENY belongs to a fence, and what the target inherits: pure decisions over ACLs and configs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topicshift.core.cluster import Acl, ConfigEntry, TopicInfo
+from topicshift.core.fence_acl import covers, deny_bindings, deny_write
+from topicshift.core.target import target_acls, target_configs
+from topicshift.testing.fakes import FakeCluster
+
+SOURCE, TARGET = "payments", "payments-v2"
+
+
+def allow(
+    principal: str, name: str = SOURCE, pattern: str = "LITERAL", operation: str = "WRITE", permission: str = "ALLOW"
+) -> Acl:
+    return Acl("TOPIC", name, pattern, principal, "*", operation, permission)
+
+
+def denied(acls: set[Acl], exempt: set[str] | None = None, unnamed: list[str] | None = None) -> list[str]:
+    return [a.principal for a in deny_bindings(acls, SOURCE, exempt or set(), unnamed or []).bindings]
+
+
+def test_every_principal_that_may_write_is_denied() -> None:
+    acls = {
+        allow("User:literal"),
+        allow("User:prefixed", "pay", "PREFIXED"),
+        allow("User:wildcard", "*"),
+        allow("User:all", operation="ALL"),
+        allow("User:reader", operation="READ"),
+        allow("User:other", "orders"),
+        allow("User:longer", "payments-v2"),
+        Acl("GROUP", SOURCE, "LITERAL", "User:group", "*", "ALL", "ALLOW"),
+    }
+    assert denied(acls) == ["User:all", "User:literal", "User:prefixed", "User:wildcard"]
+    (first, *_) = deny_bindings(acls, SOURCE, set()).bindings
+    assert first == Acl("TOPIC", SOURCE, "LITERAL", "User:all", "*", "WRITE", "DENY")
+
+
+def test_a_producer_on_the_route_is_never_denied_and_that_is_said() -> None:
+    plan = deny_bindings({allow("User:checkout"), allow("User:legacy")}, SOURCE, {"User:checkout"})
+    assert [a.principal for a in plan.bindings] == ["User:legacy"]
+    assert any("User:checkout" in n and "lease" in n for n in plan.notes)
+
+
+def test_anybody_is_denied_only_when_nobody_is_on_the_route() -> None:
+    acls = {allow("User:*"), allow("User:legacy")}
+    assert denied(acls) == ["User:*"]
+    plan = deny_bindings(acls, SOURCE, {"User:checkout"})
+    assert [a.principal for a in plan.bindings] == ["User:legacy"]
+    assert any("User:*" in n and "still is the judge" in n for n in plan.notes)
+
+
+def test_a_topic_that_no_binding_covers_gets_none() -> None:
+    plan = deny_bindings({allow("User:other", "orders")}, SOURCE, set())
+    assert plan.bindings == ()
+    assert "take the right to read" in plan.notes[0]
+
+
+def test_a_route_producer_without_a_known_principal_keeps_everybody_undenied() -> None:
+    plan = deny_bindings({allow("User:legacy")}, SOURCE, set(), ["checkout"])
+    assert plan.bindings == ()
+    assert "checkout" in plan.notes[0]
+    assert "principal" in plan.notes[0]
+
+
+def test_a_binding_that_was_there_before_is_not_ours() -> None:
+    assert denied({allow("User:legacy"), deny_write(SOURCE, "User:legacy")}) == []
+
+
+def test_super_users_are_named_as_undeniable() -> None:
+    assert any("Super users" in n for n in deny_bindings({allow("User:legacy")}, SOURCE, set()).notes)
+
+
+names = st.sampled_from(["User:a", "User:b", "User:checkout", "User:*"])
+bindings = st.builds(
+    Acl,
+    st.sampled_from(["TOPIC", "GROUP"]),
+    st.sampled_from([SOURCE, "pay", "payments-", "orders", "*", TARGET]),
+    st.sampled_from(["LITERAL", "PREFIXED"]),
+    names,
+    st.sampled_from(["*", "10.0.0.1"]),
+    st.sampled_from(["READ", "WRITE", "ALL", "DESCRIBE", "UNKNOWN"]),
+    st.sampled_from(["ALLOW", "DENY"]),
+)
+
+
+@given(st.sets(bindings, max_size=12), st.sets(st.sampled_from(["User:checkout", "User:a"])))
+def test_after_the_deny_nobody_writes_but_the_exempt_and_removing_it_restores_the_set(
+    acls: set[Acl], exempt: set[str]
+) -> None:
+    cluster = FakeCluster()
+    cluster.create_acls(acls)
+    before = {p: cluster.may(p, "WRITE", SOURCE) for p in ("User:a", "User:b", "User:checkout")}
+    reads = {p: cluster.may(p, "READ", SOURCE) for p in before}
+    plan = deny_bindings(cluster.acls(), SOURCE, exempt)
+    cluster.create_acls(plan.bindings)
+    open_to_all = any("no such deny is set" in n.lower() for n in plan.notes)
+    for principal, could in before.items():
+        can = cluster.may(principal, "WRITE", SOURCE)
+        if principal in exempt:
+            assert can == could
+        elif not open_to_all:
+            assert not can
+    assert {p: cluster.may(p, "READ", SOURCE) for p in before} == reads
+    assert all(a.operation == "WRITE" and a.permission == "DENY" and a.name == SOURCE for a in plan.bindings)
+    cluster.delete_acls(plan.bindings)
+    assert cluster.acls() == acls
+
+
+# ------------------------------------------------------------------------------------------------ the target
+
+
+def test_rights_are_made_again_for_the_target() -> None:
+    acls = {
+        allow("User:checkout"),
+        allow("User:ledger", operation="READ"),
+        allow("User:rogue", permission="DENY"),
+        allow("User:prefixed", "payments", "PREFIXED"),
+        allow("User:wildcard", "*"),
+        allow("User:narrow", "payment", "PREFIXED"),
+        allow("User:other", "orders"),
+    }
+    found = target_acls(acls, SOURCE, TARGET)
+    assert set(found.acls) == {
+        allow("User:checkout", TARGET),
+        allow("User:ledger", TARGET, operation="READ"),
+        allow("User:rogue", TARGET, permission="DENY"),
+    }
+
+
+def test_a_prefix_that_covers_the_source_alone_becomes_a_literal_binding() -> None:
+    found = target_acls({allow("User:checkout", "pay", "PREFIXED")}, SOURCE, "orders")
+    assert found.acls == (allow("User:checkout", "orders"),)
+
+
+def test_the_fences_own_deny_is_never_copied() -> None:
+    own = deny_write(SOURCE, "User:legacy")
+    assert target_acls({allow("User:legacy"), own}, SOURCE, TARGET, own=[own]).acls == (allow("User:legacy", TARGET),)
+
+
+def test_what_the_target_has_already_is_left_out() -> None:
+    acls = {allow("User:checkout"), allow("User:checkout", TARGET)}
+    assert target_acls(acls, SOURCE, TARGET).acls == ()
+
+
+def test_an_operation_that_the_client_does_not_know_is_said() -> None:
+    found = target_acls({allow("User:checkout", operation="UNKNOWN")}, SOURCE, TARGET)
+    assert found.acls == ()
+    assert "User:checkout" in found.notes[0]
+
+
+@given(st.sets(bindings, max_size=12))
+def test_everybody_may_do_on_the_target_what_he_may_do_on_the_source(acls: set[Acl]) -> None:
+    known = {a for a in acls if a.operation != "UNKNOWN" and not (covers(a, "TOPIC", TARGET) and a.name == TARGET)}
+    known = {a for a in known if covers(a, "TOPIC", SOURCE) or not covers(a, "TOPIC", TARGET)}
+    cluster = FakeCluster()
+    cluster.create_acls(known)
+    cluster.create_acls(target_acls(known, SOURCE, TARGET).acls)
+    for principal in ("User:a", "User:b", "User:checkout", "User:stranger"):
+        for operation in ("READ", "WRITE", "DESCRIBE"):
+            assert cluster.may(principal, operation, TARGET) == cluster.may(principal, operation, SOURCE)
+
+
+def topic(*entries: ConfigEntry) -> TopicInfo:
+    one = {0: (1,)}
+    return TopicInfo(SOURCE, "id", one, one, {0: 1}, {e.name: e for e in entries})
+
+
+def test_only_what_was_set_on_the_source_is_copied() -> None:
+    found = target_configs(
+        topic(
+            ConfigEntry("retention.ms", "3600000", True),
+            ConfigEntry("cleanup.policy", "delete", False),
+            ConfigEntry("leader.replication.throttled.replicas", "0:1", True),
+            ConfigEntry("secret.thing", None, True, True),
+        )
+    )
+    assert found.configs == {"retention.ms": "3600000"}
+    assert [n.split()[0] for n in found.notes] == ["leader.replication.throttled.replicas", "secret.thing"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "yes"),
+    [("LITERAL", SOURCE, True), ("LITERAL", "*", True), ("PREFIXED", "pay", True), ("PREFIXED", "*", False)],
+)
+def test_which_patterns_cover_a_topic(pattern: str, name: str, yes: bool) -> None:
+    assert covers(allow("User:a", name, pattern), "TOPIC", SOURCE) is yes
