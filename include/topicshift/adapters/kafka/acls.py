@@ -42,6 +42,36 @@ def _from_native(binding: Any) -> Acl:
     )
 
 
+def has_authorizer(connection: Connection) -> bool:
+    """Whether the brokers enforce ACLs. Raises ``AccessDenied`` without DESCRIBE on the cluster.
+
+    kafka-python is asked, for one kind of ACL: librdkafka 2.16 passes over the error of a DescribeAcls answer
+    (SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED) and answers with an empty list.
+    """
+    from kafka.admin import (
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourcePatternFilter,
+        ResourceType,
+    )
+
+    of_cluster = ResourcePatternFilter(ResourceType.CLUSTER, None, ACLResourcePatternType.ANY)
+    wanted = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, of_cluster)
+    try:
+        connection.bounded(
+            lambda: connection.kafka_python.describe_acls(wanted),
+            operation="DESCRIBE",
+            resource="the cluster (its ACLs)",
+        )
+    except Refused as exc:
+        if _NO_AUTHORIZER in str(exc):
+            return False
+        raise
+    return True
+
+
 class AclsAdmin:
     """ACLs of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
 
@@ -55,6 +85,8 @@ class AclsAdmin:
         Raises ``AccessDenied`` without DESCRIBE on the cluster.
         """
         c = self._connection
+        if not has_authorizer(c):
+            return frozenset()
         futures = [
             c.native.describe_acls(
                 api.AclBindingFilter(
@@ -72,12 +104,7 @@ class AclsAdmin:
         ]
         found: set[Acl] = set()
         for future in futures:
-            try:
-                answer = c.result(future, operation="DESCRIBE", resource="the cluster (its ACLs)")
-            except Refused as exc:
-                if _NO_AUTHORIZER in str(exc):
-                    return frozenset()
-                raise
+            answer = c.result(future, operation="DESCRIBE", resource="the cluster (its ACLs)")
             found.update(_from_native(binding) for binding in answer)
         return frozenset(found)
 

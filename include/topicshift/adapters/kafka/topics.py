@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka.admin
 
+from topicshift.adapters.kafka.acls import has_authorizer
 from topicshift.adapters.kafka.connect import Connection
 from topicshift.core.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
@@ -59,26 +60,10 @@ class TopicsAdmin:
         )
 
     def _has_authorizer(self) -> bool:
-        """Ask for one kind of ACL. kafka-python is asked because librdkafka passes over SECURITY_DISABLED."""
-        from kafka.admin import (
-            ACLFilter,
-            ACLOperation,
-            ACLPermissionType,
-            ACLResourcePatternType,
-            ResourcePatternFilter,
-            ResourceType,
-        )
-
-        of_cluster = ResourcePatternFilter(ResourceType.CLUSTER, None, ACLResourcePatternType.ANY)
-        wanted = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, of_cluster)
-        c = self._connection
         try:
-            c.bounded(lambda: c.kafka_python.describe_acls(wanted), operation="DESCRIBE", resource="the cluster")
+            return has_authorizer(self._connection)
         except AccessDenied:
             return True  # somebody decides who may ask
-        except Refused:
-            return False  # SECURITY_DISABLED
-        return True
 
     def topic_names(self) -> frozenset[str]:
         """The topics this client may DESCRIBE, internal ones included. Never creates one."""
