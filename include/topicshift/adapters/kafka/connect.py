@@ -228,7 +228,7 @@ class Connection:
                 defaults: dict[str, Any] = {
                     "client.id": "topicshift",
                     "socket.timeout.ms": int(self.timeout_s * 1000),
-                    "socket.connection.setup.timeout.ms": int(self.timeout_s * 1000),
+                    "socket.connection.setup.timeout.ms": max(1000, int(self.timeout_s * 1000)),
                     "reconnect.backoff.ms": 50,
                     "reconnect.backoff.max.ms": 1000,
                     "log.connection.close": "false",
@@ -246,6 +246,7 @@ class Connection:
         """kafka-python's admin client, for what librdkafka lacks. Raises ``Unreadable`` when no broker answers."""
         from kafka import KafkaAdminClient
         from kafka.errors import KafkaError
+        from kafka.net.compat import KafkaNetClient
 
         with self._lock:
             if self._python is None:
@@ -253,9 +254,18 @@ class Connection:
                 # This library logs the whole config, password included, at level DEBUG when it starts.
                 gag = logging.getLogger("kafka.admin.client")
                 gag.addFilter(_no_config)
+                made: list[Any] = []
+
+                def client(**config: Any) -> Any:
+                    made.append(KafkaNetClient(**config))
+                    return made[0]
+
                 try:
-                    self._python = KafkaAdminClient(**settings)
+                    self._python = KafkaAdminClient(**settings, kafka_client=client)
                 except (KafkaError, OSError, ValueError) as exc:
+                    for half in made:  # it leaves its thread and sockets behind when it cannot start
+                        half.close()
+                        half._manager._net.stop()
                     raise self.error(exc, operation="DESCRIBE", resource="the cluster") from None
                 finally:
                     gag.removeFilter(_no_config)
