@@ -31,6 +31,8 @@ COMMANDS: dict[str, str] = {
 }
 """Each subcommand, in the order of the help text, with its one line of help."""
 
+_NAME = "topicshift"
+_COMPLETE = "_TOPICSHIFT_COMPLETE"
 _GRACE_S = 3.0
 
 
@@ -108,13 +110,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     traceback of an error that should not have happened.
     """
     try:
-        result = cli.main(
-            args=list(sys.argv[1:] if argv is None else argv), prog_name="topicshift", standalone_mode=False
-        )
+        result = _invoke(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as exc:
         exc.show()
         return EXIT_USAGE
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
     except click.ClickException as exc:
         exc.show()
         return EXIT_USAGE
@@ -142,6 +144,17 @@ def run(argv: Sequence[str] | None = None) -> int:
         )
         return EXIT_UNKNOWN
     return result if isinstance(result, int) else 0
+
+
+def _invoke(words: list[str]) -> Any:
+    # Not cli.main(): it prints an empty line at Ctrl-C and answers 1 to a reader that has gone away.
+    asked_by_shell = os.environ.get(_COMPLETE)
+    if asked_by_shell:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, _NAME, _COMPLETE, asked_by_shell)
+    with cli.make_context(_NAME, words) as context:
+        return cli.invoke(context)
 
 
 def _one_line(exc: BaseException) -> str:

@@ -44,7 +44,15 @@ def kafka_options(command: F) -> F:
     :class:`topicshift.adapters.kafka.connect.Connection`, and ``as_json: bool``. The file is read and checked before
     the command runs; wrong or missing options end with exit code 2. Nothing is contacted here.
     """
+    return _kafka_options(command, required=True)
 
+
+def kafka_options_if_wanted(command: F) -> F:
+    """As :func:`kafka_options`, for a command that answers without a cluster too: ``kafka_config`` may be None."""
+    return _kafka_options(command, required=False)
+
+
+def _kafka_options(command: F, *, required: bool) -> F:
     @click.option(
         "--kafka-config",
         "kafka_config_file",
@@ -64,7 +72,8 @@ def kafka_options(command: F) -> F:
     def wrapper(
         *args: Any, kafka_config_file: Path | None, bootstrap_server: str | None, as_json: bool, **kwargs: Any
     ) -> Any:
-        config = kafka_config(kafka_config_file, bootstrap_server)
+        given = kafka_config_file is not None or bootstrap_server is not None
+        config = kafka_config(kafka_config_file, bootstrap_server) if given or required else None
         return command(*args, kafka_config=config, as_json=as_json, **kwargs)
 
     return wrapper  # type: ignore[return-value]
@@ -72,20 +81,14 @@ def kafka_options(command: F) -> F:
 
 def kafka_config(properties_file: Path | None, bootstrap_server: str | None) -> dict[str, Any]:
     """The librdkafka properties for these two options. Raises ``SpecError`` when they name no broker."""
-    if properties_file is None and not (bootstrap_server or "").strip():
+    if properties_file is None and bootstrap_server is None:
         raise SpecError(
             "No Kafka cluster was named, so there is nothing to ask. "
             "Give --bootstrap-server HOST:PORT, or --kafka-config FILE with bootstrap.servers in it."
         )
     from topicshift.adapters.kafka.connect import client_config
 
-    config = dict(client_config(bootstrap_server, properties_file))
-    if not str(config.get("bootstrap.servers", "")).strip():
-        raise SpecError(
-            f"{properties_file} has no bootstrap.servers, so no broker can be reached. "
-            "Add the line, or give --bootstrap-server HOST:PORT."
-        )
-    return config
+    return client_config(bootstrap_server, properties_file)
 
 
 def journal_option(command: F) -> F:

@@ -287,6 +287,21 @@ def _end(rows: Sequence[Event], head: ChainHead, migration_id: str) -> list[Prob
     return []
 
 
+def verify_noted(events: Iterable[Event], noted: ChainHead) -> list[str]:
+    """Whether a trail still begins with what it was when ``noted`` was written down elsewhere; none means it does.
+
+    This is what finds a trail that somebody with all rights has rewritten from some row on, head and all.
+    """
+    row = next((event for event in events if event.seq == noted.count), None)
+    if noted.count == 0 or (row is not None and row.hash == noted.hash):
+        return []
+    if row is None:
+        return [f"row {noted.count}: truncated: it was there when the head was noted, and is not now"]
+    return [
+        f"row {noted.count}: changed: its hash was {noted.hash[:12]}... when it was noted, it is {row.hash[:12]}..."
+    ]
+
+
 def verify_steps(steps: Iterable[Step], events: Iterable[Event]) -> list[str]:
     """Every step whose row is not what the trail says was written last, in words; none means that they agree.
 

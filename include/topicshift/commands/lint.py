@@ -1,0 +1,102 @@
+"""``topicshift lint``: spec files checked without touching a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topicshift.commands.common import EXIT_OK, EXIT_USAGE, answer, json_option, say
+from topicshift.core.errors import NotFound, SpecError
+
+if TYPE_CHECKING:
+    from topicshift.core.spec import Spec
+
+
+@click.command(help="Check spec files, or every .yaml file of a folder, without touching a cluster.")
+@click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@json_option
+def command(specs: tuple[Path, ...], as_json: bool) -> int:
+    """Exit code 0 if every spec is fine, 2 if one is not."""
+    from topicshift.core.spec_io import load_spec
+
+    results: list[dict[str, Any]] = []
+    good: list[tuple[Path, Spec]] = []
+    for path in _files(specs):
+        try:
+            spec = load_spec(path)
+        except (SpecError, NotFound) as exc:
+            results.append({"file": str(path), "ok": False, "problems": _problems(exc), "message": str(exc)})
+        else:
+            good.append((path, spec))
+            results.append({"file": str(path), "ok": True, "problems": [], "message": _summary(spec)})
+    for path, problem in _shared_topics(good):
+        entry = next(r for r in results if r["file"] == str(path))
+        entry["ok"] = False
+        entry["problems"].append(problem)
+        entry["message"] = f"{path}: {problem['path']}: {problem['seen']}. {problem['why']} {problem['do']}"
+    bad = [r for r in results if not r["ok"]]
+    if as_json:
+        answer({"ok": not bad, "files": [{k: v for k, v in r.items() if k != "message"} for r in results]})
+    else:
+        for result in results:
+            click.echo(f"{result['file']}: ok: {result['message']}" if result["ok"] else result["message"])
+        say(f"{len(results)} spec{'' if len(results) == 1 else 's'}, {len(bad)} with problems")
+    return EXIT_USAGE if bad else EXIT_OK
+
+
+def _files(given: tuple[Path, ...]) -> list[Path]:
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml"))
+            if not inside:
+                raise SpecError(f"The folder {path} holds no .yaml file, so nothing was checked. Name the spec files.")
+            found += inside
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def _problems(exc: SpecError | NotFound) -> list[dict[str, Any]]:
+    known = getattr(exc, "problems", None)
+    if not known:
+        return [{"path": "", "line": None, "seen": str(exc), "why": "", "do": ""}]
+    return [{"path": p.path, "line": p.line, "seen": p.seen, "why": p.why, "do": p.do} for p in known]
+
+
+def _summary(spec: Spec) -> str:
+    from topicshift.core.spec import Sizing
+
+    count = "partitions sized from rates" if isinstance(spec.partitions, Sizing) else f"{spec.partitions} partitions"
+    window = f", in the window {spec.window.cron} {spec.window.timezone}" if spec.window else ""
+    return (
+        f"{spec.source} to {spec.target or 'the next free -vN'}, {count}, {spec.cutover.value}, "
+        f"{len(spec.producers)} producers, {len(spec.consumers)} consumer groups{window}"
+    )
+
+
+def _shared_topics(good: list[tuple[Path, Spec]]) -> list[tuple[Path, dict[str, Any]]]:
+    """Specs for the same cluster that name a topic twice: only one of them could ever run."""
+    seen: dict[tuple[str, str], Path] = {}
+    out: list[tuple[Path, dict[str, Any]]] = []
+    for path, spec in good:
+        for field, topic in (("source", spec.source), ("target", spec.target)):
+            if topic is None:
+                continue
+            first = seen.setdefault((spec.kafka_conn_id, topic), path)
+            if first != path:
+                out.append(
+                    (
+                        path,
+                        {
+                            "path": field,
+                            "line": None,
+                            "seen": f"{topic} is also a topic of {first}",
+                            "why": "Two migrations never touch the same topic, so one of them would be refused.",
+                            "do": "Keep one of the two specs, or correct the name.",
+                        },
+                    )
+                )
+    return out

@@ -1,0 +1,123 @@
+"""``topicshift plan``: what a migration would do, and what speaks against it. Read-only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topicshift.commands.common import (
+    EXIT_NO,
+    EXIT_OK,
+    EXIT_UNKNOWN,
+    answer,
+    console,
+    journal_option,
+    kafka_options,
+    open_journal,
+    say,
+    show_findings,
+)
+from topicshift.core.errors import NotFound, SpecError
+
+if TYPE_CHECKING:
+    from topicshift.adapters.journal import SqlJournal
+    from topicshift.core.plan import Plan
+
+
+@click.command(help="Print what a migration would do, and what speaks against it. Nothing is changed.")
+@click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--impact",
+    "impact_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="impact.json of the key-rehash report: its findings, and its skew for sizing.",
+)
+@journal_option
+@kafka_options
+def command(
+    spec: Path, impact_file: Path | None, journal_url: str | None, kafka_config: dict[str, Any], as_json: bool
+) -> int:
+    """Exit code 0 if nothing blocks, 3 if a finding of level error does, 4 if something could not be read."""
+    from topicshift.adapters.kafka.admin import KafkaAdmin
+    from topicshift.core.spec_io import load_spec
+    from topicshift.steps.plan import make_plan
+
+    loaded = load_spec(spec)
+    impact = _impact(impact_file)
+    journal = _journal(journal_url)
+    admin = KafkaAdmin(kafka_config)
+    try:
+        plan = make_plan(loaded, admin, impact=impact, journal=journal)
+    finally:
+        admin.close()
+        if journal is not None:
+            journal.close()
+    if as_json:
+        answer(plan)
+    else:
+        _show(plan)
+    if plan.unknown:
+        return EXIT_UNKNOWN
+    return EXIT_OK if plan.ok else EXIT_NO
+
+
+def _impact(file: Path | None) -> Any:
+    if file is None:
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise SpecError(f"--impact: {file} cannot be read: {exc.strerror}. Give the impact.json of a report.") from None
+    except ValueError as exc:
+        raise SpecError(f"--impact: {file} is not JSON: {exc}. Give the impact.json of a report.") from None
+    if not isinstance(found, dict):
+        raise SpecError(f"--impact: {file} holds no JSON object. Give the impact.json of a report.")
+    return found
+
+
+def _journal(url: str | None) -> SqlJournal | None:
+    """The journal, to see which topics other migrations hold; a default one that was never made is not missed."""
+    journal = open_journal(url)
+    try:
+        journal.find()
+    except NotFound:
+        if url is not None:
+            raise
+        say("No journal was found, so topics that other migrations hold are not checked.")
+        return None
+    return journal
+
+
+def _show(plan: Plan) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console()
+    head = f"[bold]{escape(plan.spec.source)}[/] to [bold]{escape(str(plan.spec.target))}[/]"
+    if plan.source and plan.target:
+        head += f": {plan.source.partitions} to {plan.target.partitions} partitions"
+    out.print(f"{head}, {plan.spec.cutover.value}")
+    out.print(f"plan {plan.plan_hash[:12]}, taken {plan.taken_at}, cluster {escape(str(plan.cluster_id))}")
+    if plan.actions:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        before = ""
+        for action in plan.actions:
+            table.add_row(action.step if action.step != before else "", escape(action.text))
+            before = action.step
+        out.print()
+        out.print(table)
+    if plan.findings:
+        out.print()
+        show_findings(plan.findings, out)
+    out.print()
+    if plan.ok:
+        out.print("[green]ok[/]: nothing blocks")
+    else:
+        blocking = plan.blocking()
+        out.print(f"[bold red]blocked[/] by {len(blocking)} finding{'' if len(blocking) == 1 else 's'}")
