@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import Field
 
 from topicshift.core.base import Model
+from topicshift.core.skew import useful_partitions
 
 SWEET_SPOT = (12, 50)
 MANY = 500
@@ -143,7 +144,11 @@ def recommend(given: SizingInput) -> SizingResult:
     counts = [_facts(c, given, minimum) for c in _candidates(minimum, given)]
     ranked = sorted(counts, key=lambda f: (bool(f.problems), -f.score, f.partitions))
     best, second = ranked[0], ranked[1] if len(ranked) > 1 else None
-    useful = max(1, math.floor(1 / given.hottest_key_share)) if given.hottest_key_share else None
+    if given.source_partitions and minimum <= given.source_partitions and not given.multiple_of:
+        # What is there is enough: a migration to fewer partitions is a person's decision, never the formula's.
+        second = best if best.partitions != given.source_partitions else second
+        best = next(f for f in counts if f.partitions == given.source_partitions)
+    useful = useful_partitions(given.hottest_key_share)
     return SizingResult(
         consumer_bound=consumer,
         producer_bound=producer,
@@ -153,7 +158,7 @@ def recommend(given: SizingInput) -> SizingResult:
         runner_up=second.partitions if second else None,
         reasons=_reasons(best, second, given, raw, minimum),
         warnings=_warnings(best, given, minimum, useful),
-        counts=sorted(ranked[:8], key=lambda f: f.partitions),
+        counts=sorted({f.partitions: f for f in (best, *ranked[:8])}.values(), key=lambda f: f.partitions),
         useful_max=useful,
         advice=advise(given, best.partitions),
     )
@@ -174,6 +179,8 @@ def _candidates(minimum: int, given: SizingInput) -> list[int]:
     if len(units) > 2:
         units.add(math.lcm(*units))
     out = {minimum} | {r for r in _ROUND if minimum <= r <= 2 * minimum}
+    if given.source_partitions and minimum <= given.source_partitions:
+        out.add(given.source_partitions)
     for unit in units:
         first = math.ceil(minimum / unit) * unit
         out |= {first + i * unit for i in range(3) if first + i * unit <= max(2 * minimum, first)}
@@ -198,8 +205,6 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
         - _COST_OF_DOUBLING * (count - minimum) / minimum
     )
     problems = bounds_problems(count, brokers=brokers, cores=given.cores_per_broker, replication=replication)
-    if n == count:
-        problems.append(f"{count} is the count that the source has already")
     if rate is not None and rate > given.per_consumer * (1 + 1e-9):
         problems.append(
             f"its hottest partition would get {rate:,.0f} records/s, more than one consumer's {given.per_consumer:,.0f}"
@@ -228,7 +233,9 @@ def _reasons(best: CountFacts, second: CountFacts | None, given: SizingInput, ra
         f"with {given.headroom:.0%} headroom at least {minimum}."
     ]
     n = given.source_partitions
-    if n and best.partitions % n == 0 and best.partitions > n:
+    if n == best.partitions:
+        out.append(f"The source has {n} already.")
+    elif n and best.partitions % n == 0 and best.partitions > n:
         out.append(
             f"{best.partitions} is {best.partitions // n} x the source's {n}: every new partition has one parent."
         )
@@ -269,7 +276,7 @@ def _warnings(best: CountFacts, given: SizingInput, minimum: int, useful: int | 
     out = [f"{p}." for p in best.problems]
     n = given.source_partitions
     if n and minimum <= n:
-        out.append(f"The source's {n} partitions are enough for these rates; the limit may lie elsewhere.")
+        out.append(f"The source's {n} partitions are enough for these rates: no migration is needed for them.")
     if best.partitions > MANY:
         out.append(f"Over {MANY} partitions cost file handles, leader elections and replication lag.")
     elif best.partitions > SWEET_SPOT[1]:
@@ -282,8 +289,8 @@ def _warnings(best: CountFacts, given: SizingInput, minimum: int, useful: int | 
     hot = (given.hottest_key_share or 0.0) * given.throughput
     if hot > given.per_consumer:
         out.append(
-            f"The hottest key alone brings {hot:,.0f} records/s, more than one consumer's {given.per_consumer:,.0f}: no "
-            "count helps it. Split the key, or speed up its consumer."
+            f"The hottest key alone brings {hot:,.0f} records/s, more than one consumer's {given.per_consumer:,.0f}: "
+            "no count helps it. Split the key, or speed up its consumer."
         )
     if given.brokers and given.replication_factor > given.brokers:
         out.append(f"{given.replication_factor} replicas need as many brokers; there are {given.brokers}.")
