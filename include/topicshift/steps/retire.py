@@ -122,6 +122,10 @@ def end_scream(source: str, *, admin: ClusterAdmin, journal: Journal, claim: Cla
     if known.data.get("denied"):
         admin.delete_acls([a for a in scream_acls(source) if a.operation in known.data["acls"]])
     journal.finish(claim, SCREAM, {}, state="undone")
+    deleted = journal.step(claim.migration_id, DELETE)
+    if deleted is None or deleted.state != "done":
+        # Without a deletion the migration is what it was: finished, and it holds no topic.
+        journal.set_state(claim, "done", active=False)
 
 
 def delete_source(

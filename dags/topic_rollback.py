@@ -1,0 +1,31 @@
+"""Go back to the source, as long as nothing was written to the target."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+
+from topicshift_airflow.docs import ROLLBACK_DOC, TASKS
+from topicshift_airflow.operators.base import RETRIES
+from topicshift_airflow.operators.rollback import ObserveRollback, RollBack
+
+with DAG(
+    "topic_rollback",
+    description="Put producers and groups back on the source and delete the empty target.",
+    doc_md=ROLLBACK_DOC,
+    schedule=None,
+    catchup=False,
+    default_args={**RETRIES, "owner": "topicshift"},
+    params={
+        "migration": Param(
+            "",
+            type="string",
+            minLength=1,
+            title="Migration",
+            description="Its id (`topicshift status` shows it), or the name of its source or target topic.",
+        )
+    },
+    tags=["topicshift", "kafka"],
+) as dag:
+    observe = ObserveRollback(task_id="observe", doc_md=TASKS["rollback.observe"])
+    roll_back = RollBack(task_id="roll_back", doc_md=TASKS["rollback.roll_back"])
+    observe >> roll_back

@@ -1,0 +1,268 @@
+"""The main job, end to end, on real parts: ``make demo``.
+
+A real broker and a real Airflow in a run folder of their own, live producers and consumers, one migration through
+Airflow's REST API as a person would trigger it, and the proof from the applications' own logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.core.errors import TopicshiftError
+from topicshift.testing.airflow_api import AirflowApi, AirflowError
+from topicshift.testing.demo_view import View, duration_table, proof_table, steps_from
+from topicshift.testing.life import Life
+from topicshift.testing.load_proof import prove
+from topicshift.testing.stack import Stack, default_run_folder
+
+DAG_ID = "topic_migration"
+SOURCE, TARGET = "payments", "payments-v2"
+AFTER_S = 5.0
+"""Traffic goes on for so long after the migration, so that the target is used by everybody."""
+
+
+def form(cutover: str, approve: str, partitions: int, budget: str) -> dict[str, Any]:
+    """The values of the form, as a person would fill them in."""
+    return {
+        "source": SOURCE,
+        "target": TARGET,
+        "partitions": partitions,
+        "cutover": cutover,
+        "freeze_budget": budget,
+        "approvals_plan": "required",
+        "approvals_cutover": "required",
+        "approvals_retire": "required",
+        "producers": [{"name": "checkout", "kind": "route"}, {"name": "billing", "kind": "route"}],
+        "consumers": [{"name": g, "kind": "route", "group": g} for g in Life.GROUPS],
+        "ordering_sequence_header": "seq",
+    }
+
+
+class Migration:
+    """One run of the DAG, followed through the API until it ends."""
+
+    def __init__(self, stack: Stack, life: Life, run_id: str, view: View, approve: str) -> None:
+        self.api: AirflowApi = stack.airflow
+        self.life = life
+        self.run_id = run_id
+        self.view = view
+        self.approve = approve
+        self.admin = KafkaAdmin(stack.broker.superuser_config())
+        self._asked: set[str] = set()
+        self._looked = 0.0
+
+    def follow(self, live: Live, timeout_s: float) -> Mapping[str, Any]:
+        """Refresh the screen and answer questions until the run has ended; returns the run."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            run = self.api.dag_run(DAG_ID, self.run_id)
+            tasks = self.api.task_instances(DAG_ID, self.run_id)
+            self.view.steps = steps_from(tasks)
+            self.view.freeze = self.life.freeze_words()
+            self._lags()
+            self._questions(tasks)
+            self._waits(tasks)
+            live.update(self.view)
+            self.life.check_alive()
+            if run["state"] in ("success", "failed"):
+                return run
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the migration has not ended within {timeout_s:.0f} s; see {self.api.url}")
+            time.sleep(0.25)
+
+    def _lags(self) -> None:
+        if time.monotonic() - self._looked < 1.0:
+            return
+        self._looked = time.monotonic()
+        try:
+            ends = {t: self.admin.offsets(t) for t in (SOURCE, TARGET) if self.admin.topic(t) is not None}
+            for group in Life.GROUPS:
+                lags: list[int | None] = []
+                for topic in (SOURCE, TARGET):
+                    offsets = ends.get(topic)
+                    if offsets is None:
+                        lags.append(None)
+                        continue
+                    commits = self.admin.commits([group], topic, sorted(offsets))[group].offsets
+                    lags.append(
+                        None
+                        if all(c is None for c in commits.values())
+                        else sum((o.end or 0) - (commits.get(p) or o.log_start or 0) for p, o in offsets.items())
+                    )
+                self.view.lags[group] = (lags[0], lags[1])
+        except TopicshiftError as error:
+            self.view.waits = f"(the screen could not read the lag: {error})"
+
+    def _questions(self, tasks: list[dict[str, Any]]) -> None:
+        if not any(t["state"] == "awaiting_input" for t in tasks):
+            return
+        for question in self.api.hitl_pending(DAG_ID, self.run_id):
+            task_id = question["task_instance"]["task_id"]
+            key = f"{task_id}:{question.get('created_at')}"
+            if self.approve == "me":
+                if key not in self._asked:
+                    self._asked.add(key)
+                    self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
+                continue
+            try:
+                self.api.hitl_answer(DAG_ID, self.run_id, task_id, question["options"][0])
+            except AirflowError as error:
+                if error.status != 409:
+                    raise
+            self.view.say(
+                f"answered through the API as {self.api.user}: {question['subject']} {question['options'][0]}"
+            )
+
+    def _waits(self, tasks: list[dict[str, Any]]) -> None:
+        waiting = [t for t in tasks if t["state"] == "deferred"]
+        if not waiting:
+            self.view.waits = ""
+            return
+        t = waiting[0]
+        try:
+            text = self.api.task_log(DAG_ID, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
+        except AirflowError:
+            return
+        lines = [line for line in text.splitlines() if "not ready" in line or "to go" in line]
+        if lines:
+            self.view.waits = lines[-1].strip()[:300]
+
+    def failures(self) -> str:
+        """The last lines of the log of every failed task."""
+        out = []
+        for t in self.api.task_instances(DAG_ID, self.run_id):
+            if t["state"] == "failed":
+                log = self.api.task_log(DAG_ID, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
+                out.append(f"{t['task_id']}:\n" + "\n".join(log.strip().splitlines()[-12:]))
+        return "\n\n".join(out)
+
+
+def summarise(
+    migration: Migration, run: Mapping[str, Any], proof: Mapping[str, Any], source: int | None, target: int | None
+) -> dict[str, Any]:
+    """The content of ``summary.json``; ``ok`` says whether all is right."""
+    steps = [
+        {"name": s.name, "seconds": round(seconds, 2)}
+        for s in steps_from(migration.api.task_instances(DAG_ID, migration.run_id))
+        if (seconds := s.seconds(time.time())) is not None
+    ]
+    clean = all(not (g["lost"] or g["duplicated"] or g["out_of_order"]) for g in proof["groups"].values())
+    complete = all(g["processed"] >= proof["sent"] > 0 for g in proof["groups"].values())
+    return {
+        "ok": bool(run["state"] == "success" and clean and complete and len(proof["groups"]) == len(Life.GROUPS)),
+        "dag_run_id": migration.run_id,
+        "dag_run_state": run["state"],
+        **proof,
+        "source_partitions": source,
+        "target_partitions": target,
+        "steps": steps,
+    }
+
+
+def partitions(admin: KafkaAdmin, topic: str) -> int | None:
+    """How many partitions a topic has; None if it does not exist."""
+    info = admin.topic(topic)
+    return None if info is None else info.partitions
+
+
+def demo(args: argparse.Namespace, console: Console) -> int:
+    """Run it. Returns the exit code: 0 only if everything is right."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:6.1f} s[/]  {text}", highlight=False)
+
+    folder = Path(args.run_folder)
+    stack = Stack(folder)
+    life: Life | None = None
+    kept = False
+    try:
+        say(f"starting a Kafka broker and Airflow in {folder} (about half a minute)")
+        stack.start(say)
+        life = Life(stack, folder / "life", source=SOURCE, partitions=6)
+        life.prepare(args.backlog, say)
+        life.start(say)
+        run_id = stack.airflow.trigger(DAG_ID, form(args.cutover, args.approve, args.partitions, args.freeze_budget))
+        say(f"triggered {DAG_ID} through Airflow's API: {run_id}")
+        view = View(f"{SOURCE} -> {TARGET}   {stack.airflow.url}/dags/{DAG_ID}/runs/{run_id}")
+        migration = Migration(stack, life, run_id, view, args.approve)
+        with Live(view, console=console, refresh_per_second=4, transient=False) as live:
+            run = migration.follow(live, args.timeout)
+        if run["state"] != "success":
+            console.print(migration.failures(), style="red", markup=False)
+        say("letting the traffic go on for a moment, then stopping it and counting")
+        time.sleep(AFTER_S)
+        life.finish(say)
+        proof = prove(folder / "life")
+        counts = [partitions(migration.admin, t) for t in (SOURCE, TARGET)]
+        summary = summarise(migration, run, proof, counts[0], counts[1])
+        args.summary.parent.mkdir(parents=True, exist_ok=True)
+        args.summary.write_text(json.dumps(summary, indent=2) + "\n")
+        console.print(proof_table(summary))
+        console.print(duration_table(summary))
+        say(f"{summary['keys']:,} keys, {counts[0]} -> {counts[1]} partitions; summary: {args.summary}")
+        say("[bold green]all is right[/]" if summary["ok"] else "[bold red]NOT all is right[/]")
+        say(f"evidence: {stack.evidence}")
+        if args.keep:
+            kept = True
+            keep(stack, console)
+        return 0 if summary["ok"] else 1
+    finally:
+        if kept:
+            say("stopping")
+        if life is not None:
+            life.stop()
+        stack.stop()
+
+
+def keep(stack: Stack, console: Console) -> None:
+    """Leave it running until Ctrl-C."""
+    facts = stack.facts()
+    console.print(f"Airflow: {facts['airflow']}  user admin, password in {facts['passwords']}")
+    console.print(f"Kafka: {facts['bootstrap']}  client properties: {facts['kafka_config']}")
+    console.print("Ctrl-C stops everything.")
+    try:
+        while True:
+            time.sleep(1)
+            stack.check_alive()
+    except KeyboardInterrupt:
+        return
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the words and run the demo; 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument("--run-folder", default=str(default_run_folder("demo")))
+    parser.add_argument("--summary", type=Path, default=None)
+    parser.add_argument("--approve", choices=("api", "me"), default="api")
+    parser.add_argument("--cutover", choices=("drain_first", "producers_first"), default="drain_first")
+    parser.add_argument("--freeze-budget", default="120s")
+    parser.add_argument("--partitions", type=int, default=30)
+    parser.add_argument("--backlog", type=int, default=200_000)
+    parser.add_argument("--timeout", type=float, default=900.0)
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args(argv)
+    if args.summary is None:
+        args.summary = Path(args.run_folder) / "summary.json"
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    try:
+        return demo(args, console)
+    except KeyboardInterrupt:
+        console.print("stopped; everything that was started has been ended")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Hooks: from an Airflow connection to a client."""

@@ -1,0 +1,1 @@
+"""Operators: templating and order around the steps; they never decide."""

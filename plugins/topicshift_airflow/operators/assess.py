@@ -1,0 +1,82 @@
+"""Operators of ``topic_assessment``: the plan of a migration that is not run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.operators.base import RETRIES
+from topicshift_airflow.operators.plan import candidates
+from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
+
+
+def assessment_id(context: Mapping[str, Any]) -> str:
+    """The folder of this run's evidence."""
+    return "assessment-" + re.sub(r"[^A-Za-z0-9._-]", "-", str(context["ti"].run_id))
+
+
+class _Assess(BaseOperator):
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**RETRIES, **kwargs})
+
+    def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None) -> Any:
+        """Make the plan of the form's spec, write ``plan.json``, log the findings."""
+        from topicshift.adapters.evidence import evidence_from_env
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+        from topicshift.core.form import spec_from_form
+        from topicshift.steps.plan import make_plan
+
+        spec = spec_from_form(dict(context["params"]), SPEC_FOLDER)
+        admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
+        try:
+            plan = make_plan(spec, admin, impact=impact)
+        finally:
+            admin.close()
+        for line in plan.lines():
+            self.log.info("%s", line)
+        self.evidence_url = evidence_from_env().write(
+            assessment_id(context), "plan.json", plan.model_dump_json(indent=2)
+        )
+        return plan
+
+
+class AssessInput(_Assess):
+    """Check what needs no Spark, and say which counts to assess. Findings do not fail it: they are the answer."""
+
+    def execute(self, context: Any) -> Any:
+        """Returns the source and the candidate counts for the impact job."""
+        with typed_failures(context):
+            plan = self.plan(context, None)
+            if plan.source is None:
+                from topicshift.core.errors import PreflightFailed
+
+                raise PreflightFailed("There is nothing to assess:\n" + "\n".join(f.line() for f in plan.findings))
+            wanted = plan.target.partitions if plan.target else plan.source.partitions * 2
+            return {
+                "source": plan.source.name,
+                "kafka_conn_id": plan.spec.kafka_conn_id,
+                "candidates": ",".join(map(str, candidates(plan.source.partitions, wanted))),
+            }
+
+
+class AssessReport(_Assess):
+    """The plan with the impact in it."""
+
+    def execute(self, context: Any) -> Any:
+        """Returns whether a migration could go on, and the codes of what was found."""
+        from topicshift.adapters.evidence import evidence_from_env
+
+        with typed_failures(context):
+            store = evidence_from_env()
+            data = store.read(assessment_id(context), "impact.json")
+            plan = self.plan(context, json.loads(data) if data else None)
+            self.evidence_url = store.url(assessment_id(context), "impact.html")
+            return {"ok": plan.ok, "plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})}

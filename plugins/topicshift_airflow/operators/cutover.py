@@ -1,0 +1,326 @@
+"""Operators of the cut-over: ready, stop and fence, drain, confirm, switch, give back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from topicshift.core.errors import Refused
+from topicshift.core.freeze import Freeze
+from topicshift.core.spec import Approval, Cutover
+from topicshift.ports import Participant, ParticipantState
+from topicshift.steps.approvals import find_approval, record_approval
+from topicshift.steps.participants import (
+    Cast,
+    begin_freeze,
+    consumers_of,
+    current_freeze,
+    give_back,
+    producers_of,
+    require_lease,
+    stop_producers,
+    switch_producers,
+)
+from topicshift_airflow.operators.base import AskingOperator, Question, StepOperator
+from topicshift_airflow.runtime import Run, open_journal, owner_of
+
+if TYPE_CHECKING:
+    from topicshift.core.fence_record import FenceRecord
+
+
+def kinds(participants: Sequence[Participant]) -> set[str]:
+    """The controller kinds of these participants."""
+    return {p.kind for p in participants}
+
+
+def people(cast: Cast, participants: Sequence[Participant]) -> list[Participant]:
+    """Those that a person moves."""
+    return [p for p in participants if cast.controllers[p.kind].needs_person]
+
+
+def certificate_hash(data: bytes) -> str:
+    """What an approval of the cut-over is about: the certificate byte for byte."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def skip_unless(run: Run, cutover: Cutover | None) -> None:
+    """Skip a task of the other cut-over order."""
+    if cutover is not None and run.spec.cutover is not cutover:
+        raise AirflowSkipException(
+            f"This migration runs {run.spec.cutover.value}; this task belongs to {cutover.value}."
+        )
+
+
+def seconds_left(freeze: Freeze | None, run: Run) -> timedelta:
+    """Time in which a person can still answer inside the freeze."""
+    freeze = require_lease(freeze, run.clock, "asking")
+    return timedelta(seconds=max(1.0, freeze.left(run.clock.now())))
+
+
+class StopAndFence(AskingOperator):
+    """Stop every producer, deny writes to the source, and prove that nothing is written any more.
+
+    The freeze begins here. Producers that a person stops are asked for first.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(subject="Stop the producers", **kwargs)
+
+    def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
+        """Ask for the producers that a person stops, if there are any."""
+        producers = producers_of(run.spec)
+        cast = run.cast(kinds(producers))
+        manual = people(cast, producers)
+        if not manual:
+            return None
+        freeze = begin_freeze(run.journal, run.claim, run.clock, run.spec.freeze_budget)
+        names = ", ".join(p.name for p in manual)
+        return Question(
+            f"Stop {names} now",
+            f"Stop every process of **{names}** that writes to `{run.row.source}`, then confirm.\n\n"
+            "The answer is checked: the run goes on only when the end of every partition stands still. "
+            f"Without an answer by {freeze.act_until:%H:%M:%S} UTC the run gives up and says so.",
+            seconds_left(freeze, run),
+            {"stop": [p.name for p in manual], "freeze": freeze.started_at.isoformat()},
+        )
+
+    def act(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """Stop, fence, prove; write ``fence.json``."""
+        from topicshift.core.fence import FenceSettings
+        from topicshift.steps.fence import fence
+
+        spec, source = run.spec, run.row.source
+        freeze = begin_freeze(run.journal, run.claim, run.clock, spec.freeze_budget)
+        require_lease(freeze, run.clock, "stopping producers")
+        producers = producers_of(spec)
+        cast = run.cast(kinds(producers), freeze.lease_until)
+        by_hand = people(cast, producers)
+        driven = [p for p in producers if p not in by_hand]
+        states = (
+            stop_producers(cast, driven, clock=run.clock, deadline=freeze.act_until, progress=run.progress)
+            if driven
+            else []
+        )
+        exempt = {p.principal for p in driven if p.principal}
+        exempt |= {i.principal for s in states for i in s.instances if i.principal}
+        record = fence(
+            run.admin,
+            run.journal,
+            run.claim,
+            run.clock,
+            source,
+            exempt,
+            FenceSettings(deadline_s=max(1.0, freeze.left(run.clock.now()))),
+            lambda: cast.observe(driven),
+            run.progress,
+            unnamed_route_producers=_unnamed(states),
+        )
+        self.evidence_url = run.write("fence.json", record.model_dump_json(indent=2))
+        run.event("fenced", {"offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
+        return {"fence_offsets": sum(record.offsets.values()), "partitions": len(record.offsets)}
+
+
+def _unnamed(states: Sequence[ParticipantState]) -> list[str]:
+    """Producers under a controller whose principal neither the spec nor their own acknowledgements tell."""
+    return [
+        s.participant.name for s in states if not s.participant.principal and not any(i.principal for i in s.instances)
+    ]
+
+
+def read_fence(run: Run) -> FenceRecord:
+    """The fence of this migration."""
+    from topicshift.core.fence_record import FenceRecord
+
+    return FenceRecord.model_validate_json(run.read("fence.json"))
+
+
+def recheck(run: Run) -> None:
+    """Raise ``FenceBroken`` if the source grew after the fence: called just before each later act."""
+    from topicshift.steps.fence import recheck as compare
+
+    compare(run.admin, read_fence(run), run.clock)
+
+
+class SwitchProducers(AskingOperator):
+    """Point every producer to the target and start it. The freeze ends here.
+
+    With ``approvals.cutover: required`` a person accepts this plan and this certificate first.
+    """
+
+    YES = "Approve"
+    NO = "Reject"
+
+    def __init__(self, *, cutover: Cutover | None = None, **kwargs: Any) -> None:
+        super().__init__(subject="Switch the producers", **kwargs)
+        self.cutover = cutover
+
+    def execute(self, context: Any) -> Any:
+        """Skip in the other order; else ask or act."""
+        return super().execute(context)
+
+    def _about(self, run: Run) -> dict[str, Any]:
+        name = "drain_certificate.json" if run.spec.cutover is Cutover.DRAIN_FIRST else "fence.json"
+        return {"plan_hash": run.row.plan_hash, name: certificate_hash(run.read(name))}
+
+    def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
+        """Ask for the cut-over where the spec wants it."""
+        skip_unless(run, self.cutover)
+        about = self._about(run)
+        if run.spec.approvals.cutover is Approval.AUTO:
+            if not find_approval(run.journal, run.row.migration_id, self.task_id, about):
+                record_approval(run.journal, run.claim, self.task_id, about, actor="spec", how="auto")
+            return None
+        from topicshift.reporting.markdown import cutover_markdown
+
+        freeze = current_freeze(run.journal, run.claim)
+        return Question(
+            f"Switch the producers of {run.row.source} to {run.row.target}?",
+            cutover_markdown(run.row, run.spec, run.evidence, freeze, about),
+            seconds_left(freeze, run),
+            about,
+        )
+
+    def act(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """Switch those that a controller moves."""
+        producers = producers_of(run.spec)
+        freeze = current_freeze(run.journal, run.claim)
+        cast = run.cast(kinds(producers), freeze.lease_until if freeze else None)
+        by_hand = people(cast, producers)
+        return switch_producers(
+            cast,
+            [p for p in producers if p not in by_hand],
+            by_hand=by_hand,
+            journal=run.journal,
+            claim=run.claim,
+            clock=run.clock,
+            recheck=lambda: recheck(run),
+            progress=run.progress,
+        )
+
+
+class StartByHand(AskingOperator):
+    """Ask for the producers that a person starts on the target; skipped where there are none."""
+
+    def __init__(self, *, cutover: Cutover | None = None, **kwargs: Any) -> None:
+        super().__init__(subject="Start producers on the target", **kwargs)
+        self.cutover = cutover
+
+    def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
+        """Ask, if a person has something to start."""
+        skip_unless(run, self.cutover)
+        producers = producers_of(run.spec)
+        manual = people(run.cast(kinds(producers)), producers)
+        if not manual:
+            raise AirflowSkipException("Every producer is under a controller; nobody has to start one by hand.")
+        names = ", ".join(p.name for p in manual)
+        return Question(
+            f"Point {names} to {run.row.target} and start it",
+            f"Point **{names}** to `{run.row.target}`, start it, then confirm. The source stays closed for writes.",
+            timedelta(hours=2),
+            {"start": [p.name for p in manual], "target": run.row.target},
+        )
+
+    def act(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """Check the source once more and end the freeze."""
+        from topicshift.steps.participants import confirm_started
+
+        return confirm_started(
+            producers_of(run.spec), journal=run.journal, claim=run.claim, clock=run.clock, recheck=lambda: recheck(run)
+        )
+
+
+class SwitchGroup(AskingOperator):
+    """Release one consumer group to the target and see it read there. Mapped over the consumers."""
+
+    template_fields = ("subject", "body", "consumer")
+
+    def __init__(self, *, consumer: str = "", cutover: Cutover | None = None, **kwargs: Any) -> None:
+        super().__init__(subject="Switch a consumer group", **kwargs)
+        self.consumer = consumer
+        self.cutover = cutover
+
+    def _participant(self, run: Run) -> Participant:
+        for p in consumers_of(run.spec):
+            if p.name == self.consumer:
+                return p
+        raise Refused(f"The spec declares no consumer {self.consumer!r} (any more).")
+
+    def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
+        """Ask to stop a group that a person moves."""
+        skip_unless(run, self.cutover)
+        p = self._participant(run)
+        if not people(run.cast({p.kind}), [p]):
+            return None
+        return Question(
+            f"Stop group {p.group} now",
+            f"Stop every member of group **{p.group}** ({p.name}), then confirm. Its offsets are then set on "
+            f"`{run.row.target}`, and the task waits until you have pointed it there and started it.",
+            timedelta(hours=4),
+            {"stop_group": p.group, "target": run.row.target},
+        )
+
+    def act(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """Seed, release, observe."""
+        from topicshift.steps.groups import switch_group
+
+        p = self._participant(run)
+        waits = timedelta(hours=1) if people(run.cast({p.kind}), [p]) else timedelta(minutes=5)
+        return switch_group(
+            run.cast({p.kind}),
+            p,
+            admin=run.admin,
+            journal=run.journal,
+            claim=run.claim,
+            clock=run.clock,
+            recheck=lambda: recheck(run),
+            progress=run.progress,
+            wait=waits,
+        )
+
+
+class GiveBack(StepOperator):
+    """Put producers back on the source when a step inside the freeze has failed. Runs only then."""
+
+    ui_color = "#fbe3e0"
+
+    def execute(self, context: Mapping[str, Any]) -> Any:
+        """Skip for a run that never owned a migration: its failure left nothing behind."""
+        journal = open_journal()
+        try:
+            if not journal.find(owner=owner_of(context)):
+                raise AirflowSkipException("This run never locked a topic, so there is nothing to give back.")
+        finally:
+            journal.close()
+        return super().execute(context)
+
+    def step(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """Give back, or say why there is nothing to give back."""
+        from topicshift.steps.fence import unfence
+        from topicshift_airflow.operators.drain import end_verifier
+
+        end_verifier(run.row.migration_id)
+        if not run.row.active:
+            if run.row.state == "open":
+                run.journal.set_state(run.claim, "failed", active=False)
+            raise AirflowSkipException("Nothing was changed by this run, so there is nothing to give back.")
+        producers = producers_of(run.spec)
+        cast = run.cast(kinds(producers))
+        decision, why = give_back(
+            cast,
+            producers,
+            admin=run.admin,
+            journal=run.journal,
+            claim=run.claim,
+            clock=run.clock,
+            unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+            progress=run.progress,
+        )
+        run.progress(f"{decision.value}: {why}")
+        by_hand = [p.name for p in people(cast, producers)]
+        if by_hand and decision.value == "to_source":
+            run.progress(f"START BY HAND on {run.row.source}: {', '.join(by_hand)}")
+        return {"decision": decision.value, "why": why, "start_by_hand": by_hand}

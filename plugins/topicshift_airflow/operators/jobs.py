@@ -1,0 +1,183 @@
+"""The Spark tasks of the DAGs: what each job is told, and where its answer goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from topicshift.core.spec import Cutover
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.operators.base import RETRIES
+from topicshift_airflow.operators.cutover import read_fence, skip_unless
+from topicshift_airflow.operators.drain import arm
+from topicshift_airflow.operators.spark import SparkJobOperator, work_folder
+from topicshift_airflow.runtime import Run, open_run, typed_failures
+
+ARMED_FOR_S = 13 * 3600
+"""The armed verifier outlasts the gate's patience; a run that ends takes it along."""
+
+
+class _MigrationJob(SparkJobOperator):
+    """A job of the migration that this DAG run owns."""
+
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**RETRIES, "retries": 1, **kwargs})
+        self._arguments: list[str] = []
+        self._folder: Path | None = None
+
+    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+        """The job's arguments, from the run."""
+        raise NotImplementedError
+
+    def before(self, context: Mapping[str, Any]) -> None:
+        """Open the run once: arguments and connection come from it."""
+        with typed_failures(context), open_run(context) as run:
+            self._arguments = self.prepare(run, context)
+            self.kafka_conn_id = run.spec.kafka_conn_id
+
+    def arguments(self, context: Mapping[str, Any]) -> list[str]:
+        """What :meth:`prepare` found."""
+        return self._arguments
+
+    def output_folder(self, context: Mapping[str, Any]) -> Path:
+        """One folder for each try, unless the job answers into one that others watch."""
+        return self._folder or super().output_folder(context)
+
+    def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
+        """The result (and what lies beside it) becomes evidence."""
+        with typed_failures(context), open_run(context) as run:
+            for file in sorted(path.parent.iterdir()):
+                if file.suffix in (".json", ".html"):
+                    url = run.write(file.name, file.read_bytes())
+                    if file.suffix == ".html" or not self.evidence_url:
+                        self.evidence_url = url
+            run.event(
+                "spark_job", {"job": self.job, "verdict": result.get("verdict"), "seconds": result.get("seconds")}
+            )
+        return {"verdict": result.get("verdict"), "seconds": result.get("seconds")}
+
+
+class KeyRehashImpact(_MigrationJob):
+    """Which keys move, what will be hot, which rule placed them."""
+
+    def __init__(self, *, candidates_from: str, **kwargs: Any) -> None:
+        super().__init__(job="key_rehash_impact", **kwargs)
+        self.candidates_from = candidates_from
+
+    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+        """The counts come from the plan; the groups' offsets say what an in-place increase would break."""
+        found = context["ti"].xcom_pull(task_ids=self.candidates_from)
+        groups = groups_file(run, context)
+        return ["--topic", run.row.source, "--candidates", found["candidates"], "--groups-file", str(groups)]
+
+
+def groups_file(run: Run, context: Mapping[str, Any]) -> Path:
+    """Where every declared group stands on the source, as a file for the job."""
+    source = run.admin.topic(run.row.source)
+    partitions = sorted(source.replicas) if source else []
+    names = [c.group for c in run.spec.consumers]
+    commits = run.admin.commits(names, run.row.source, partitions)
+    data = {
+        name: {str(p): answer.offsets.get(p) for p in partitions}
+        for name, answer in commits.items()
+        if not answer.error and not answer.errors
+    }
+    path = work_folder() / run.row.migration_id / f"groups-{context['ti'].try_number}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+    return path
+
+
+class ArmedVerification(_MigrationJob):
+    """Started before the fence, so that no JVM has to start while producers stand still."""
+
+    def __init__(self, *, cutover: Cutover | None = None, **kwargs: Any) -> None:
+        super().__init__(job="drain_verification_armed", **kwargs)
+        self.cutover = cutover
+
+    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+        """Certificates come into a folder, answers go into another."""
+        skip_unless(run, self.cutover)
+        requests, self._folder = arm(run.row.migration_id)
+        return [
+            "--armed", "--topic", run.row.source, "--requests", str(requests), "--deadline", str(ARMED_FOR_S),
+        ]  # fmt: skip
+
+    def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
+        """Its answers were made evidence by the tasks that asked."""
+        return {"verdict": result.get("verdict"), "seconds": result.get("seconds")}
+
+
+class OrderProof(_MigrationJob):
+    """Both topics: nothing lost, nothing crossed, one partition a key."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(job="order_proof", **kwargs)
+
+    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+        """The fence bounds the source; the spec names the sequence header if records carry one."""
+        fence = work_folder() / run.row.migration_id / f"fence-{context['ti'].try_number}.json"
+        record = read_fence(run)
+        fence.parent.mkdir(parents=True, exist_ok=True)
+        fence.write_text(
+            json.dumps({"fence_offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
+        )
+        header = run.spec.ordering.sequence_header
+        return [
+            "--source", run.row.source, "--target", run.row.target, "--fence", str(fence),
+            *(["--sequence-header", header] if header else []),
+        ]  # fmt: skip
+
+
+class AssessImpact(SparkJobOperator):
+    """The impact for ``topic_assessment``: no migration, its evidence under the run's own name."""
+
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
+
+    def __init__(self, *, look: str, **kwargs: Any) -> None:
+        super().__init__(job="key_rehash_impact", **{**RETRIES, "retries": 1, **kwargs})
+        self.look = look
+
+    def arguments(self, context: Mapping[str, Any]) -> list[str]:
+        """What the look found."""
+        found = context["ti"].xcom_pull(task_ids=self.look)
+        self.kafka_conn_id = found["kafka_conn_id"]
+        return ["--topic", found["source"], "--candidates", found["candidates"]]
+
+    def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
+        """Evidence of the assessment."""
+        from topicshift.adapters.evidence import evidence_from_env
+        from topicshift_airflow.operators.assess import assessment_id
+
+        store = evidence_from_env()
+        for file in sorted(path.parent.iterdir()):
+            if file.suffix in (".json", ".html"):
+                url = store.write(assessment_id(context), file.name, file.read_bytes())
+                self.evidence_url = url if file.suffix == ".html" or not self.evidence_url else self.evidence_url
+        return {"result": str(path)}
+
+
+def key_rehash_impact(task_id: str, **kwargs: Any) -> KeyRehashImpact:
+    """The impact job of ``topic_migration``."""
+    return KeyRehashImpact(task_id=task_id, candidates_from="plan.check", **kwargs)
+
+
+def drain_verification(task_id: str, *, cutover: Cutover | None = None, **kwargs: Any) -> ArmedVerification:
+    """The armed drain verification."""
+    return ArmedVerification(task_id=task_id, cutover=cutover, **kwargs)
+
+
+def order_proof(task_id: str, **kwargs: Any) -> OrderProof:
+    """The order proof."""
+    return OrderProof(task_id=task_id, **kwargs)
+
+
+def assess_impact(task_id: str, **kwargs: Any) -> AssessImpact:
+    """The impact job of ``topic_assessment``."""
+    return AssessImpact(task_id=task_id, look="check", **kwargs)

@@ -1,0 +1,205 @@
+"""Operators of ``topic_retirement``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from topicshift.core.errors import Refused
+from topicshift.core.spec import Approval
+from topicshift.steps.approvals import find_approval, record_approval
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.operators.base import AskingOperator, Question
+from topicshift_airflow.operators.cutover import read_fence
+from topicshift_airflow.operators.named import find_migration, named_migration
+from topicshift_airflow.operators.verify import write_report
+from topicshift_airflow.runtime import Run, open_journal, typed_failures
+
+
+class FindDue(BaseOperator):
+    """The finished migrations whose source may be looked at for deletion. None: the run ends here, skipped."""
+
+    def execute(self, context: Any) -> Any:
+        """Returns migration ids."""
+        wanted = str(context["params"].get("migration") or "").strip()
+        with typed_failures(context):
+            if wanted:
+                row = find_migration(wanted)
+                if row.state != "done":
+                    raise Refused(f"{row.migration_id} is {row.state}, not done; its source is not deleted.")
+                return [row.migration_id]
+            journal = open_journal()
+            try:
+                rows = [r for r in journal.find() if r.state == "done"]
+            finally:
+                journal.close()
+        if not rows:
+            raise AirflowSkipException("No finished migration has a source left to retire.")
+        return [r.migration_id for r in rows]
+
+
+class _Retire:
+    """What the retirement tasks share: the look at the source."""
+
+    @staticmethod
+    def findings(run: Run) -> Any:
+        from topicshift.steps.retire import look
+
+        fence = read_fence(run)
+        return look(
+            run.row,
+            run.spec,
+            topic_id=fence.topic_id,
+            fence_offsets=fence.offsets,
+            admin=run.admin,
+            journal=run.journal,
+            clock=run.clock,
+        )
+
+
+class CheckRetirement(BaseOperator, _Retire):
+    """Look for anything that speaks against deleting the source. Read-only; not yet due is a skip, not a failure."""
+
+    template_fields = ("migration",)
+
+    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.migration = migration
+
+    def execute(self, context: Any) -> Any:
+        """Skip while only time speaks against it; fail where anything else does."""
+        from topicshift.steps.retire import require_nothing_against
+
+        with named_migration(context, self.migration) as run:
+            found = self.findings(run)
+            for f in found:
+                run.progress(f.line())
+            if found and {f.code for f in found} == {"TS606"}:
+                raise AirflowSkipException(f"{run.row.source}: {found[0].seen}")
+            require_nothing_against(found)
+            return {"migration": self.migration, "source": run.row.source}
+
+
+class ApproveRetirement(AskingOperator):
+    """A person says that this very topic may be deleted."""
+
+    YES = "Delete it"
+    NO = "Keep it"
+    template_fields = ("subject", "body", "migration")
+
+    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
+        super().__init__(subject="Delete the source", **kwargs)
+        self.migration = migration
+
+    def migration_of(self) -> str | None:
+        """The named migration."""
+        return self.migration
+
+    def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
+        """The topic, its id, and what cannot be undone."""
+        from topicshift.core.retirement import retention_of
+
+        fence = read_fence(run)
+        about = {"topic": run.row.source, "topic_id": fence.topic_id}
+        if run.spec.approvals.retire is Approval.AUTO:
+            if not find_approval(run.journal, run.row.migration_id, self.task_id, about):
+                record_approval(run.journal, run.claim, self.task_id, about, actor="spec", how="auto")
+            return None
+        info = run.admin.topic(run.row.source)
+        keeps = retention_of(info) if info else None
+        kept = f"{keeps}" if keeps is not None else "for ever: its records are not copied anywhere by this"
+        return Question(
+            f"Delete {run.row.source} for good?",
+            f"`{run.row.source}` (topic id `{fence.topic_id}`) was moved to `{run.row.target}`. Nobody reads or writes "
+            f"it. It keeps records {kept}.\n\nAfter your answer everybody is denied for "
+            f"{run.spec.retire.scream_test}, then it is looked at again and deleted. **This cannot be undone.**",
+            timedelta(days=7),
+            about,
+        )
+
+    def act(self, run: Run, context: Mapping[str, Any]) -> Any:
+        """The recorded answer is the result."""
+        return {"migration": run.row.migration_id}
+
+
+class ScreamTest(BaseOperator, _Retire):
+    """Deny everybody on the source for a while, without holding a worker."""
+
+    template_fields = ("migration",)
+
+    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.migration = migration
+
+    def execute(self, context: Any, event: Any = None) -> Any:
+        """Begin (or go on with) the test; defer until its end."""
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+        from topicshift.steps.retire import begin_scream
+
+        with named_migration(context, self.migration) as run:
+            until: datetime = begin_scream(
+                run.row.source,
+                run.spec.retire.scream_test,
+                admin=run.admin,
+                journal=run.journal,
+                claim=run.claim,
+                clock=run.clock,
+            )
+            if run.clock.now() >= until:
+                return {"until": until.isoformat()}
+        self.defer(trigger=DateTimeTrigger(moment=until), method_name="execute")
+        return None
+
+
+class DeleteSource(BaseOperator, _Retire):
+    """Look once more, then delete the source. Forward only."""
+
+    template_fields = ("migration",)
+    operator_extra_links = (EvidenceLink(),)
+
+    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.migration = migration
+
+    def execute(self, context: Any) -> Any:
+        """Returns what was deleted."""
+        from topicshift.steps.fence import unfence
+        from topicshift.steps.retire import delete_source
+
+        with named_migration(context, self.migration) as run:
+            result = delete_source(
+                run.row,
+                topic_id=read_fence(run).topic_id,
+                admin=run.admin,
+                journal=run.journal,
+                claim=run.claim,
+                clock=run.clock,
+                look_again=lambda: self.findings(run),
+                unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+            )
+            self.evidence_url = write_report(run)
+            return result
+
+
+class StopScream(BaseOperator):
+    """When the scream test found somebody, or the deletion failed: let everybody in again."""
+
+    template_fields = ("migrations",)
+
+    def __init__(self, *, migrations: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.migrations = migrations
+
+    def execute(self, context: Any) -> Any:
+        """Remove the DENY of the scream test of every migration of this run that was not deleted."""
+        from topicshift.steps.retire import end_scream
+
+        for migration in self.migrations or []:
+            with named_migration(context, migration) as run:
+                if run.row.state != "retired":
+                    end_scream(run.row.source, admin=run.admin, journal=run.journal, claim=run.claim)

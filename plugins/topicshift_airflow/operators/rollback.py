@@ -1,0 +1,80 @@
+"""Operators of ``topic_rollback``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from topicshift.core.errors import Refused
+from topicshift.steps.participants import consumers_of, producers_of
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.operators.named import find_migration, named_migration
+from topicshift_airflow.operators.verify import write_report
+from topicshift_airflow.runtime import typed_failures
+
+
+class ObserveRollback(BaseOperator):
+    """Say which type of rollback holds right now. Read-only."""
+
+    operator_extra_links = (EvidenceLink(),)
+
+    def execute(self, context: Any) -> Any:
+        """Returns the migration id, the type and why."""
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+        from topicshift.core.spec import Spec
+        from topicshift.steps.rollback import Rollback, rollback_type
+        from topicshift_airflow.runtime import kafka_config, owner_alive, owner_of
+
+        with typed_failures(context):
+            row = find_migration(str(context["params"]["migration"]))
+            if row.state == "rolled_back":
+                raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
+            if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
+                raise Refused(
+                    f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed "
+                    "first (it then gives producers back by itself if they stand still), then roll back."
+                )
+            admin = KafkaAdmin(kafka_config(Spec.model_validate(dict(row.spec)).kafka_conn_id))
+            try:
+                kind, why = rollback_type(row, admin)
+            finally:
+                admin.close()
+            self.log.info("%s: %s: %s", row.migration_id, kind.value, why)
+            if kind is not Rollback.FREE:
+                raise Refused(f"Rollback of {row.migration_id} is {kind.value}, not free: {why}. Nothing was changed.")
+            return {"migration_id": row.migration_id, "type": kind.value, "why": why}
+
+
+class RollBack(BaseOperator):
+    """Put everything back on the source and delete the empty target."""
+
+    operator_extra_links = (EvidenceLink(),)
+
+    def execute(self, context: Any) -> Any:
+        """Returns who must be started by hand."""
+        from topicshift.steps.drain import restore_retention
+        from topicshift.steps.fence import unfence
+        from topicshift.steps.rollback import roll_back
+        from topicshift.steps.target import delete_target
+
+        migration_id = find_migration(str(context["params"]["migration"])).migration_id
+        with named_migration(context, migration_id) as run:
+            people = [*producers_of(run.spec), *consumers_of(run.spec)]
+            result = roll_back(
+                run.cast({p.kind for p in people}),
+                run.row,
+                run.spec,
+                admin=run.admin,
+                journal=run.journal,
+                claim=run.claim,
+                clock=run.clock,
+                unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+                restore_retention=lambda: restore_retention(run.admin, run.journal, run.claim, run.row.source),
+                delete_target=lambda: delete_target(run.admin, run.journal, run.claim),
+                progress=run.progress,
+            )
+            self.evidence_url = write_report(run)
+            if result["start_by_hand"]:
+                self.log.warning("START BY HAND on %s: %s", run.row.source, ", ".join(result["start_by_hand"]))
+            return result

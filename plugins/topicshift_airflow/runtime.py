@@ -1,0 +1,187 @@
+"""From an Airflow task to the ports: connections become clients, the run becomes a claim on its migration."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
+
+from topicshift.core.errors import Refused, SpecError, TopicshiftError
+from topicshift.core.spec import Spec
+from topicshift.ports import Claim, ControlContext, Controller, MigrationRow
+from topicshift.steps.participants import Cast
+
+if TYPE_CHECKING:
+    from topicshift.ports import Clock, ClusterAdmin, EvidenceStore, Journal
+
+log = logging.getLogger("topicshift")
+
+JOURNAL_CONN_ID = "topicshift_journal"
+PROJECT = Path(__file__).resolve().parents[2]
+SPEC_FOLDER = Path(os.environ.get("TOPICSHIFT_SPECS", PROJECT / "include" / "migrations"))
+
+
+def connection(conn_id: str) -> Any:
+    """An Airflow connection. Raises ``SpecError`` that names it when it does not exist."""
+    try:
+        return BaseHook.get_connection(conn_id)
+    except (AirflowNotFoundException, AirflowRuntimeError) as error:
+        raise SpecError(
+            f"kafka_conn_id: the Airflow connection {conn_id!r} does not exist. Create it (Admin, Connections, "
+            "or AIRFLOW_CONN_...), or name another one in the spec."
+        ) from error
+
+
+def kafka_config(conn_id: str) -> dict[str, str]:
+    """librdkafka properties from an Airflow Kafka connection; secrets may lie in a file that its extra names."""
+    from topicshift.adapters.kafka.connect import from_airflow_extra
+
+    return from_airflow_extra(connection(conn_id).extra_dejson)
+
+
+def open_journal() -> Journal:
+    """The journal named by the connection ``topicshift_journal``; the default of the command line without one."""
+    from topicshift.adapters.journal import SqlJournal, default_url
+
+    try:
+        uri = BaseHook.get_connection(JOURNAL_CONN_ID).get_uri()
+    except (AirflowNotFoundException, AirflowRuntimeError):
+        uri = default_url()
+    return SqlJournal(uri)
+
+
+def owner_of(context: Mapping[str, Any]) -> str:
+    """The owner's name in the journal: the DAG and its run, so that a person can find it."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}"
+
+
+def owner_alive(owner: str) -> bool | None:
+    """Whether the run that owns a lock still runs; None where Airflow cannot tell (counts as alive)."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    dag_id, _, run_id = owner.partition("/")
+    try:
+        return RuntimeTaskInstance.get_dagrun_state(dag_id, run_id) in ("running", "queued")
+    except AirflowRuntimeError as error:
+        # A run that Airflow has deleted cannot be running any more.
+        return False if "NOT_FOUND" in str(error).upper().replace(" ", "_") else None
+
+
+@dataclass
+class Run:
+    """One task's view of its migration: the ports, the claim and the spec."""
+
+    owner: str
+    journal: Journal
+    evidence: EvidenceStore
+    clock: Clock
+    row: MigrationRow
+    claim: Claim
+    _stack: ExitStack
+    actor: str = "topicshift"
+    _controllers: dict[str, Controller] = field(default_factory=dict)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec as accepted when the migration was opened."""
+        return Spec.model_validate(dict(self.row.spec))
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        """librdkafka properties of the cluster."""
+        return kafka_config(self.spec.kafka_conn_id)
+
+    @cached_property
+    def admin(self) -> ClusterAdmin:
+        """The cluster."""
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+
+        admin = KafkaAdmin(self.config)
+        self._stack.callback(admin.close)
+        return admin
+
+    def cast(self, kinds: set[str], lease_until: datetime | None = None) -> Cast:
+        """Controllers of these kinds, under a lease if one is given."""
+        from topicshift.adapters.controllers import ControllerEnv, controller
+
+        for kind in kinds - set(self._controllers):
+            made = controller(kind, ControllerEnv(self.config, self.admin, self.clock))
+            self._controllers[kind] = made
+            self._stack.callback(made.close)
+        context = ControlContext(self.row.migration_id, self.row.source, self.row.target, self.claim.epoch, lease_until)
+        return Cast(self._controllers, context)
+
+    def progress(self, text: str) -> None:
+        """Talk: goes to the task's log."""
+        log.info("%s", text)
+
+    def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
+        """One event of the audit trail."""
+        self.journal.event(self.claim, kind, actor or self.actor, data)
+
+    def write(self, name: str, text: str | bytes) -> str:
+        """One evidence file."""
+        return self.evidence.write(self.row.migration_id, name, text)
+
+    def read(self, name: str) -> bytes:
+        """One evidence file that must be there. Raises ``Refused`` naming it."""
+        data = self.evidence.read(self.row.migration_id, name)
+        if data is None:
+            raise Refused(
+                f"Evidence {name} of {self.row.migration_id} is missing, so the step that needs it is refused. "
+                "Clear the task that writes it."
+            )
+        return data
+
+
+@contextmanager
+def open_run(context: Mapping[str, Any], migration_id: str | None = None) -> Iterator[Run]:
+    """The migration that this DAG run owns, or the named one, which it takes over if another run owns it.
+
+    Raises ``Refused`` when the run owns none (plan was never run, or a rollback has taken it over).
+    """
+    from topicshift.adapters.clock import SystemClock
+    from topicshift.adapters.evidence import evidence_from_env
+
+    owner = owner_of(context)
+    with ExitStack() as stack:
+        journal = open_journal()
+        stack.callback(journal.close)
+        if migration_id is not None:
+            claim = journal.take_over(migration_id, owner)
+            row = journal.current(migration_id)
+        else:
+            rows = journal.find(owner=owner)
+            if not rows:
+                raise Refused(
+                    f"The run {owner} owns no migration (it may have been taken over by a rollback). "
+                    "Start a new run of topic_migration."
+                )
+            row = rows[-1]
+            claim = Claim(row.migration_id, row.epoch, owner)
+        yield Run(owner, journal, evidence_from_env(), SystemClock(), row, claim, stack)
+
+
+@contextmanager
+def typed_failures(context: Mapping[str, Any], record: Callable[[str, str], None] | None = None) -> Iterator[None]:
+    """Errors of the product become task failures: transient ones are retried, the others are final."""
+    try:
+        yield
+    except TopicshiftError as error:
+        name = type(error).__name__
+        log.error("%s: %s", name, error)
+        if record is not None:
+            record(name, str(error))
+        if error.retryable:
+            raise
+        raise AirflowFailException(f"{name}: {error}") from error

@@ -1,0 +1,1 @@
+"""Triggers: waits in the triggerer that hold no worker."""
