@@ -31,6 +31,8 @@ class Act:
     claim: int
     now: datetime
     lease_until: datetime | None = None
+    acked_epoch: int = 0
+    """The highest epoch that any instance has acknowledged: a route that lost its record goes on above it."""
 
 
 def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
@@ -62,7 +64,7 @@ def _next(route: Route | None, act: Act, **changes: Any) -> Route:
     base = route or Route(act.logical, act.source, State.OPEN, 0)
     return replace(
         base,
-        epoch=base.epoch + 1,
+        epoch=max(base.epoch, act.acked_epoch) + 1,
         source=act.source,
         target=act.target,
         migration=act.migration,
@@ -187,17 +189,22 @@ def open_groups(route: Route | None, act: Act, groups: Collection[str]) -> Route
     return _next(route, act, groups={**route.groups, **opened})
 
 
-def find_route(routes: Mapping[str, Route], source: str, migration: str | None = None) -> tuple[str, Route | None]:
+def find_route(
+    routes: Mapping[str, Route], source: str, target: str, migration: str | None = None
+) -> tuple[str, Route | None]:
     """The logical topic whose route this migration moves, with its record (None if there is none yet).
 
     An application keeps its logical topic for ever, while the topic behind it changes with each migration: the
     record of this migration comes first, then the one whose ``active`` is ``source``, then the one named ``source``.
+    Raises ``Refused`` where two logical topics are active on the source: one migration moves one of them only.
     """
-    if migration is not None:
-        for logical, route in sorted(routes.items()):
-            if route.migration == migration:
-                return logical, route
-    for logical, route in sorted(routes.items(), key=lambda item: (item[0] != source, item[0])):
-        if route.active == source:
+    for logical, route in sorted(routes.items()):
+        if migration is not None and route.migration == migration and {route.source, route.target} == {source, target}:
             return logical, route
-    return source, routes.get(source)
+    there = sorted(logical for logical, route in routes.items() if route.active == source)
+    if len(there) > 1:
+        raise Refused(
+            f"The routes of {', '.join(there)} all point to {source}, and a migration moves one of them only: the "
+            "others' producers would go on writing. Give their applications one logical topic first."
+        )
+    return (there[0], routes[there[0]]) if there else (source, routes.get(source))

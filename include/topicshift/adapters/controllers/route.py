@@ -95,10 +95,15 @@ class RouteController:
     def _known_groups(self, logical: str) -> list[str]:
         return sorted({a.group for a in self._store.acks(logical) if a.group is not None})
 
+    def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
+        return find_route(self._store.read_all(), ctx.source, ctx.target, ctx.migration)
+
     def _change(self, ctx: ControlContext, decide: Callable[[Route | None, Act], Route | None]) -> None:
         for attempt in range(_TRIES):
-            logical, route = find_route(self._store.read_all(), ctx.source, ctx.migration)
-            act = Act(logical, ctx.source, ctx.target, ctx.migration, ctx.epoch, self._clock.now(), ctx.lease_until)
+            logical, route = self._route(ctx)
+            acked = max((a.epoch for a in self._store.acks(logical)), default=0)
+            now = self._clock.now()
+            act = Act(logical, ctx.source, ctx.target, ctx.migration, ctx.epoch, now, ctx.lease_until, acked)
             wanted = decide(route, act)
             if wanted is None:
                 return
@@ -115,7 +120,7 @@ class RouteController:
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant, judged by :func:`judge`. Raises ``Unreadable`` if Kafka cannot be read."""
-        logical, route = find_route(self._store.read_all(), ctx.source, ctx.migration)
+        logical, route = self._route(ctx)
         acks = self._store.acks(logical)
         now = self._clock.now()
         ahead = self._store.clock_ahead()
@@ -124,7 +129,7 @@ class RouteController:
     def undeclared(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
         """Applications that follow this route and are not among ``participants``, as ``producer checkout`` or
         ``consumer ledger (group ledger)``; sorted."""
-        logical, _ = find_route(self._store.read_all(), ctx.source, ctx.migration)
+        logical, _ = self._route(ctx)
         known = {(p.role, p.name, p.group) for p in participants}
         return sorted(
             {

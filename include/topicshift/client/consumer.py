@@ -1,0 +1,561 @@
+"""A consumer that follows the route: the source until its group is released, then the target, losing nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from topicshift.client.follower import (
+    RouteError,
+    RouteFollower,
+    RouteUnavailable,
+    connection_config,
+    instance_name,
+    now_utc,
+    own_principal,
+)
+from topicshift.client.producer import OnChange
+from topicshift.core.route import GONE_MARGIN_S, HEARTBEAT_S, STALE_S, Ack, Route, Status, newer
+from topicshift.core.route_client import ConsumerView, advance_consumer, start_consumer
+
+log = logging.getLogger(__name__)
+_client_log = logging.getLogger("topicshift.librdkafka")
+
+_COOPERATIVE = "cooperative-sticky"
+_REQUEST_S = 10.0
+_IDLE_COMMIT_S = 0.2
+_BARRIER_S = 5.0
+_FATAL = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
+
+
+class RoutedConsumer:
+    """``confluent_kafka.Consumer`` behind a route, with commits after processing only.
+
+    Args:
+        config: librdkafka consumer properties, as for ``confluent_kafka.Consumer``. Offsets are stored and committed by
+            this class. ``partition.assignment.strategy`` is ``cooperative-sticky`` unless given.
+        topic: the logical topic: its name for ever, whatever topic the route points to.
+        group: the consumer group; ``group.id`` by default.
+        participant: the application's name, as the spec declares it under ``consumers``; the group by default.
+        instance: this process's name; a unique one by default.
+        principal: the Kafka principal; ``User:<sasl.username>`` by default.
+        commit_interval_s: how often processed records are committed while there are more; once there are none for now,
+            they are committed within 0.2 s.
+        on_change: called as ``on_change(status, topic, epoch)`` when this member moves, stops or goes on.
+
+    A record counts as processed when the next one is asked for (:meth:`poll`, iteration), or with :meth:`commit`. Not
+    thread-safe: one thread polls. Poll at least every ``max.poll.interval.ms``.
+
+    Example:
+        >>> with RoutedConsumer(config, "payments", "ledger") as consumer:  # doctest: +SKIP
+        ...     consumer.run(handle, stop)
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        group: str | None = None,
+        *,
+        participant: str | None = None,
+        instance: str | None = None,
+        principal: str | None = None,
+        commit_interval_s: float = 1.0,
+        on_change: OnChange | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        name = group or config.get("group.id")
+        if not name:
+            raise RouteError("A consumer needs its group: give group, or group.id in the config.")
+        self._group = str(name)
+        self._logical = topic
+        self._participant = participant or self._group
+        self._instance = instance or instance_name(self._participant)
+        self._principal = principal or own_principal(config)
+        self._commit_interval_s = commit_interval_s
+        self._on_change = on_change
+        self._heartbeat_s = heartbeat_s
+        self._config = dict(config)
+        merged: dict[str, Any] = {
+            **({} if config.get("group.protocol") == "consumer" else {"partition.assignment.strategy": _COOPERATIVE}),
+            **config,
+            "group.id": self._group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+            "on_commit": self._on_commit,
+        }
+        self._users_on_commit: Callable[..., Any] | None = config.get("on_commit")
+        self._incremental = merged.get("partition.assignment.strategy", _COOPERATIVE) == _COOPERATIVE
+        self._read_committed = merged.get("isolation.level", "read_committed") == "read_committed"
+        self._consumer = Consumer(merged, logger=_client_log)
+        self._view = ConsumerView(topic)
+        self._newest: Route | None = None
+        self._look = threading.Event()
+        self._lock = threading.Lock()
+        self._started = False
+        self._assigned_once = False
+        self._assigned: set[tuple[str, int]] = set()
+        self._current: Message | None = None
+        self._next: dict[tuple[str, int], int] = {}
+        self._at_eof: set[tuple[str, int]] = set()
+        self._admin: AdminClient | None = None
+        self._waiting_since: float | None = None
+        self._committed: dict[tuple[str, int], int] = {}
+        self._asked: dict[tuple[str, int], int] = {}
+        self._commit_at = 0.0
+        self._commit_not_before = 0.0
+        self._in_flight = False
+        self._unseeded: set[tuple[str, int]] = set()
+        self._seed_at = 0.0
+        self._buffer: deque[Message] = deque()
+        self._leaving = False
+        self._closed = False
+        self._follower = RouteFollower(config, topic, self._step, heartbeat_s=heartbeat_s)
+        self._follower.start()
+
+    # -------------------------------------------------------------------------------------------- public
+
+    @property
+    def topic(self) -> str:
+        """The topic read now, or last while paused."""
+        return self._view.topic
+
+    @property
+    def status(self) -> Status:
+        """What this instance acknowledges now."""
+        status = self._view.status
+        # Paused means out of the group: until the partitions are given back it is still leaving.
+        return Status.DRAINING if status is Status.PAUSED and self._assigned else status
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the route it obeys; 0 without a route."""
+        return self._view.epoch
+
+    @property
+    def instance(self) -> str:
+        """This instance's name."""
+        return self._instance
+
+    def poll(self, timeout_s: float = 1.0) -> Message | None:
+        """The next record, or None when there is none within ``timeout_s``. The one before counts as processed.
+
+        Raises :class:`RouteUnavailable` if the route cannot be read at start, :class:`RouteError` for missing rights
+        and fatal errors of the group.
+        """
+        self._finish()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._look.is_set() or self._view.status is not Status.RUNNING:
+                self._reconcile(deadline)
+            now = time.monotonic()
+            self._commit_when_due(now, self._commit_interval_s)
+            if self._unseeded and now >= self._seed_at:
+                self._seed(now)
+            message = (
+                self._buffer.popleft() if self._buffer else self._consumer.poll(max(0.0, min(deadline - now, 0.1)))
+            )
+            if message is None:
+                self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
+            elif (error := message.error()) is None:
+                self._current = message
+                if self._at_eof:
+                    self._at_eof.discard((message.topic() or "", message.partition() or 0))
+                return message
+            else:
+                self._on_error(error, message)
+                self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
+            if time.monotonic() >= deadline:
+                return None
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self._closed:
+            message = self.poll(1.0)
+            if message is not None:
+                yield message
+
+    def run(self, handle: Callable[[Message], None], stop: threading.Event) -> None:
+        """Poll, process and commit until ``stop`` is set. A record for which ``handle`` raises is not committed."""
+        while not stop.is_set():
+            message = self.poll(0.2)
+            if message is not None:
+                handle(message)
+                self._finish()
+
+    def commit(self, timeout_s: float = 10.0) -> None:
+        """Everything polled so far is processed: commit it now and wait. Raises :class:`RouteError` when time is up."""
+        self._finish()
+        if not self._settle(timeout_s, keep=True):
+            raise RouteError(
+                f"Group {self._group} did not take the commit within {timeout_s:g} s, as in a long rebalance. It is "
+                "tried again while polling; after a crash now the records since the last commit are read again."
+            )
+
+    def close(self) -> None:
+        """Commit what was processed, leave the group, say good-bye. The record polled last is not processed yet."""
+        if self._closed:
+            return
+        self._closed = True
+        self._current = None
+        if not self._settle(_BARRIER_S, keep=False):
+            log.warning("%s closes without its last commit, so some records are read again", self._instance)
+        self._leave()
+        self._consumer.close()
+        self._admin = None
+        self._assigned.clear()
+        self._follower.stop(self._ack(Status.GONE))
+
+    def __enter__(self) -> RoutedConsumer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------------- following
+
+    def _step(self, seen: Route | None) -> Ack:
+        """In the follower's thread: take in the route; the polling thread acts on it."""
+        if seen is not None:
+            with self._lock:
+                if newer(self._newest, seen):
+                    self._newest = seen
+            self._look.set()
+        return self._ack(self.status)
+
+    def _reconcile(self, deadline: float) -> None:
+        self._look.clear()
+        with self._lock:
+            route = self._newest
+        if not self._started:
+            if not self._wait_for_route(deadline):
+                return
+            with self._lock:
+                route = self._newest
+            self._view = start_consumer(self._first_topic(route), self._group, None)
+            self._started = True
+        before, now = self._view, now_utc()
+        after = advance_consumer(before, self._group, route, now, at_end=False)
+        if after.status in (Status.DRAINING, Status.PAUSED) and before.reads:
+            at_end = self._at_end(before.topic)
+            after = advance_consumer(before, self._group, route, now, at_end=at_end)
+            if after.status is Status.DRAINING and at_end:
+                after = advance_consumer(after, self._group, None, now, at_end=True)
+        if before.reads and (not after.reads or after.topic != before.topic) and self._dirty():
+            # Without waiting: a commit can hang behind a rebalance, which needs this thread to poll.
+            self._commit_when_due(time.monotonic(), 0.0)
+            self._look.set()
+            return
+        self._view = after
+        if before.reads and (not after.reads or after.topic != before.topic):
+            self._leave()
+        if after.reads and (not before.reads or after.topic != before.topic):
+            self._assigned_once = False
+            self._consumer.subscribe(
+                [after.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        if (after.status, after.topic, after.epoch) != (before.status, before.topic, before.epoch):
+            self._follower.wake()
+        if (after.status, after.topic) != (before.status, before.topic):
+            log.info("%s is %s on %s at epoch %d", self._instance, after.status, after.topic, after.epoch)
+            if self._on_change is not None:
+                self._on_change(after.status, after.topic, after.epoch)
+
+    def _leave(self) -> None:
+        """Leave the group, so that it forms anew on one topic.
+
+        Members that change a subscription in place rebalance with different ones for a while, and lose partitions.
+        """
+        self._leaving = True
+        self._consumer.unsubscribe()
+        give_up = time.monotonic() + _BARRIER_S
+        # An idle member that closes without this never says LeaveGroup, and the others wait for its session to end.
+        while (self._assigned or self._consumer.memberid()) and time.monotonic() < give_up:
+            self._consumer.poll(0.02)  # serves the revoke; a record that comes now is not committed, so it is not lost
+        self._buffer.clear()
+        self._leaving = False
+
+    def _wait_for_route(self, deadline: float) -> bool:
+        """Whether the route has been read. Raises :class:`RouteUnavailable` when it is not, for the stale bound."""
+        self._waiting_since = self._waiting_since or time.monotonic()
+        while self._follower.confirmed_age is None:
+            now = time.monotonic()
+            if now >= self._waiting_since + STALE_S:
+                raise RouteUnavailable(
+                    f"The route of {self._logical} could not be read for {STALE_S:g} s "
+                    f"({self._follower.problem or 'no answer'}), so which topic to read is unknown. Check the brokers' "
+                    "address and the right to READ __topicshift_routes."
+                )
+            if now >= deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _first_topic(self, route: Route | None) -> str:
+        """Where to begin without an entry for the group.
+
+        The active topic, unless the group has offsets on the topic that was moved and none on the active one: then it
+        was never released, and begins where it was.
+        """
+        if route is None or self._group in route.groups:
+            return self._logical
+        if route.active != route.target or not route.source or route.source == route.target:
+            return route.active
+        held = self._has_offsets(route.source) and not self._has_offsets(route.active)
+        return route.source if held else route.active
+
+    def _has_offsets(self, topic: str) -> bool:
+        described = self._consumer.list_topics(topic, timeout=_REQUEST_S).topics[topic]
+        parts = [TopicPartition(topic, p) for p in described.partitions]
+        return any(tp.offset >= 0 for tp in self._consumer.committed(parts, timeout=_REQUEST_S)) if parts else False
+
+    def _at_end(self, topic: str) -> bool:
+        """Whether this member's partitions of ``topic`` are read to the end they have now, and committed."""
+        mine = {k for k in self._assigned if k[0] == topic}
+        if not self._assigned_once or not mine <= self._at_eof:
+            return False
+        if self._dirty():
+            self._commit_when_due(time.monotonic(), 0.0)
+            return False
+        try:
+            ends = self._list_offsets(sorted(mine), _latest())
+        except KafkaException as exc:
+            log.info("Whether %s has read %s to the end is asked again: %s", self._instance, topic, exc)
+            return False
+        return all(self._next.get(k, -1) >= end for k, end in ends.items())
+
+    def _list_offsets(self, keys: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+        """Offsets in one request, on a connection that no waiting fetch holds up. Raises ``KafkaException``."""
+        if not keys:
+            return {}
+        if self._admin is None:
+            self._admin = AdminClient(connection_config(self._config), logger=_client_log)
+        futures = self._admin.list_offsets(
+            {TopicPartition(t, p): spec for t, p in keys},
+            isolation_level=IsolationLevel.READ_COMMITTED if self._read_committed else IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_REQUEST_S,
+        )
+        return {(tp.topic, tp.partition): int(f.result(_REQUEST_S + 1).offset) for tp, f in futures.items()}
+
+    # -------------------------------------------------------------------------------------------- the group
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = {(tp.topic, tp.partition) for tp in partitions}
+        self._assigned = self._assigned | keys if self._incremental else keys
+        self._assigned_once = True
+        entry = self._view.route.groups.get(self._group) if self._view.route else None
+        moved = [tp for tp in partitions if entry is not None and entry.came_from and tp.topic == entry.topic]
+        self._unseeded |= {(tp.topic, tp.partition) for tp in moved}
+        if self._incremental:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        if moved:
+            consumer.pause(moved)
+            self._seed(time.monotonic())
+        self._look.set()
+
+    def _seed(self, now: float) -> None:
+        """Commit the log start where the group has no offset on the topic it was released to.
+
+        Nothing of a partition is delivered before that commit is confirmed: an owner that came after this one, and
+        had ``auto.offset.reset=latest``, would skip what lies there. The partitions stay paused until then.
+        """
+        self._seed_at = now + 0.2
+        waiting = [k for k in sorted(self._unseeded & self._assigned) if k not in self._asked]
+        try:
+            found = self._consumer.committed([TopicPartition(t, p) for t, p in waiting], timeout=_REQUEST_S)
+            starts = {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
+            missing = [k for k in waiting if starts.get(k, -1) < 0]
+            lows = self._list_offsets(missing, _earliest())
+            if lows:
+                self._asked.update(lows)
+                log.info("%s starts %d partitions of %s at their log start", self._instance, len(lows), missing[0][0])
+                self._consumer.commit(offsets=[TopicPartition(*k, o) for k, o in lows.items()], asynchronous=True)
+            self._deliver({k: starts[k] for k in waiting if k not in lows})
+        except (KafkaException, TimeoutError) as exc:
+            for key in waiting:
+                self._asked.pop(key, None)
+            log.warning("%s could not see its first offsets through yet: %s", self._instance, exc)
+
+    def _deliver(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Let these partitions be read, each from an offset that is committed now."""
+        if not starts:
+            return
+        for (topic, partition), offset in starts.items():
+            self._consumer.seek(TopicPartition(topic, partition, offset))
+        self._consumer.resume([TopicPartition(t, p) for t, p in starts])
+        self._unseeded -= set(starts)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = {(tp.topic, tp.partition) for tp in partitions}
+        offsets = {k: o for k, o in self._dirty().items() if k in keys}
+        if offsets:
+            wanted = [TopicPartition(t, p, o) for (t, p), o in offsets.items()]
+            try:
+                if self._leaving:
+                    # A JoinGroup may be under way, and the coordinator answers in order, after minutes perhaps. The
+                    # commit still goes out before LeaveGroup does.
+                    consumer.commit(offsets=wanted, asynchronous=True)
+                else:
+                    consumer.commit(offsets=wanted, asynchronous=False)  # the next owner must see it
+            except KafkaException as exc:
+                log.warning("%s could not commit what it gives back, so it is read again: %s", self._instance, exc)
+        self._forget(keys)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        log.warning("%s has lost %d partitions to other members", self._instance, len(partitions))
+        self._forget({(tp.topic, tp.partition) for tp in partitions})
+
+    def _forget(self, keys: set[tuple[str, int]]) -> None:
+        self._assigned = self._assigned - keys
+        self._unseeded -= keys
+        self._buffer = deque(m for m in self._buffer if (m.topic(), m.partition()) not in keys)
+        self._at_eof -= keys
+        for table in (self._next, self._asked):
+            for key in keys:
+                table.pop(key, None)
+        if self._current is not None and (self._current.topic(), self._current.partition()) in keys:
+            self._current = None
+        if not self._assigned:
+            self._follower.wake()
+
+    def _on_error(self, error: KafkaError, message: Message) -> None:
+        key = (message.topic() or "", message.partition() or 0)
+        if error.code() == KafkaError._PARTITION_EOF:
+            # Past markers and aborted records too: there is nothing to read before this offset.
+            if key in self._assigned:
+                self._next[key] = max(self._next.get(key, 0), message.offset() or 0)
+                self._at_eof.add(key)
+                if self._view.status is Status.DRAINING:
+                    self._look.set()
+        elif error.fatal() or error.code() in _FATAL:
+            raise RouteError(
+                f"Group {self._group} cannot read {self._view.topic}: {error.str()} ({error.name()}). "
+                "Check the rights of its principal and its group settings."
+            )
+        else:
+            log.warning("%s on %s: %s", self._instance, self._view.topic, error.str())
+
+    # -------------------------------------------------------------------------------------------- commits
+
+    def _finish(self) -> None:
+        message, self._current = self._current, None
+        if message is not None:
+            self._next[(message.topic() or "", message.partition() or 0)] = (message.offset() or 0) + 1
+
+    def _dirty(self) -> dict[tuple[str, int], int]:
+        return {k: o for k, o in self._next.items() if self._committed.get(k) != o and k in self._assigned}
+
+    def _commit_when_due(self, now: float, interval_s: float) -> None:
+        # While producers stand still the freeze waits for these commits, so they do not wait for anything.
+        route = self._newest
+        if route is not None and route.lease_until is not None and interval_s == _IDLE_COMMIT_S:
+            interval_s = 0.0
+        if self._in_flight or now < self._commit_at + interval_s or now < self._commit_not_before:
+            return
+        wanted = {k: o for k, o in self._dirty().items() if self._asked.get(k) != o}
+        if not wanted:
+            return
+        self._commit_at = now
+        self._asked.update(wanted)
+        self._in_flight = True
+        try:
+            self._consumer.commit(offsets=[TopicPartition(t, p, o) for (t, p), o in wanted.items()], asynchronous=True)
+        except KafkaException as exc:
+            self._asked.clear()
+            self._in_flight = False
+            self._commit_not_before = now + 0.1
+            log.info("Committing for %s is tried again: %s", self._instance, exc)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._in_flight = False
+        for tp in partitions:
+            key = (tp.topic, tp.partition)
+            if error is None and tp.error is None:
+                self._committed[key] = tp.offset
+                if key in self._unseeded and key in self._assigned:
+                    self._deliver({key: tp.offset})
+            else:
+                self._asked.pop(key, None)
+                self._commit_not_before = time.monotonic() + 0.1
+        if self._view.status is Status.DRAINING:
+            self._look.set()
+        if error is not None:
+            log.info("A commit of %s failed and is tried again: %s", self._instance, error.str())
+        if self._users_on_commit is not None:
+            self._users_on_commit(error, partitions)
+
+    def _settle(self, timeout_s: float, *, keep: bool) -> bool:
+        """Commit everything processed, without librdkafka's own waiting commit; whether it is confirmed in time.
+
+        That one has no bound: a commit goes to the coordinator behind a JoinGroup, which is answered when the last
+        member has joined. Records that come in meanwhile are kept for the next poll, or dropped unprocessed.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._dirty():
+            now = time.monotonic()
+            if now >= deadline:
+                return False
+            self._commit_when_due(now, 0.0)
+            message = self._consumer.poll(0.02)
+            if message is not None and keep:
+                self._buffer.append(message)
+        return True
+
+    # -------------------------------------------------------------------------------------------- acks
+
+    def _ack(self, status: Status) -> Ack:
+        view = self._view
+        committed = dict(self._committed)
+        return Ack(
+            self._logical,
+            "consumer",
+            self._participant,
+            self._instance,
+            status,
+            view.epoch,
+            view.topic,
+            group=self._group,
+            principal=self._principal,
+            offsets={p: o for (t, p), o in committed.items() if t == view.topic and (t, p) in self._assigned},
+            at=now_utc(),
+            heartbeat_ms=int(self._heartbeat_s * 1000),
+            gone_ms=_gone_ms(self._config),
+            reason=self._follower.problem,
+        )
+
+
+def _latest() -> Any:
+    return OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def _earliest() -> Any:
+    return OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+
+def _gone_ms(config: Mapping[str, Any]) -> int:
+    """After so long without a heartbeat the group has given this member's partitions to others."""
+    return int((STALE_S + GONE_MARGIN_S) * 1000) + int(config.get("session.timeout.ms", 45_000))
