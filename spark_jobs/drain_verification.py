@@ -48,7 +48,7 @@ from topicshift.core.verification import (
 )
 from topicshift_spark.files import Folder
 from topicshift_spark.offsets import OffsetsProbe
-from topicshift_spark.requests import serve
+from topicshift_spark.requests import owner_alive, serve
 from topicshift_spark.result import prepare_folder, run
 from topicshift_spark.session import get_session
 from topicshift_spark.source import Cluster, client_properties
@@ -210,7 +210,7 @@ def _say(result: DrainVerification) -> None:
 
 
 def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
-    began, parent = time.monotonic(), os.getppid()
+    began, alive = time.monotonic(), owner_alive()
     spark = get_session("topicshift drain_verification (armed)", _SETTINGS)
     requests, output = Folder(args.requests, spark), Folder(args.output, spark)
     answered: dict[str, str] = {}
@@ -247,7 +247,7 @@ def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
         }
         requests.write(READY, json.dumps(state, indent=1) + "\n")
         print(f"ready: certificates are answered that come to {args.requests}", flush=True)
-        end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), parent=parent)
+        end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), alive=alive)
     summary = {
         "schema": SESSION_SCHEMA,
         "verdict": end.value,

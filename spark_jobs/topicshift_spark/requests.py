@@ -37,18 +37,40 @@ class End(StrEnum):
         return 0 if self is End.DONE else 4
 
 
+def owner_alive() -> Callable[[], bool]:
+    """Tells whether the JVM that started this process lives, and the task behind it (``TOPICSHIFT_OWNER_PID``).
+
+    A task that was killed cannot call its verifier off, and its next try submits another one.
+    """
+    parent = os.getppid()
+    owner = int(os.environ.get("TOPICSHIFT_OWNER_PID", "0"))
+
+    def alive() -> bool:
+        if os.getppid() != parent:
+            return False
+        try:
+            os.kill(owner or os.getpid(), 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # it is there, as another user
+        return True
+
+    return alive
+
+
 def serve(
     folder: Folder,
     answer: Callable[[str, bytes, bool], bool],
     *,
     seconds: float,
-    parent: int,
+    alive: Callable[[], bool],
 ) -> End:
     """Pass every certificate to ``answer(name, content, last_try)`` once, and again when its content changes.
 
     ``answer`` returns false where the content makes no sense yet: a writer that does not rename shows half a file for a
-    moment. It is then asked again, up to two seconds (``last_try``). Ends after ``seconds``, or when the process
-    ``parent`` (Spark's JVM) is no longer this one's parent.
+    moment. It is then asked again, up to two seconds (``last_try``). Ends after ``seconds``, or when ``alive`` says
+    that nobody waits for answers any more.
     """
     until = time.monotonic() + seconds
     pause = _POLL_S if folder.local else _POLL_REMOTE_S
@@ -81,6 +103,6 @@ def serve(
             return End.DONE
         if time.monotonic() >= until:
             return End.DEADLINE
-        if os.getppid() != parent:
+        if not alive():
             return End.ORPHANED
         time.sleep(pause)

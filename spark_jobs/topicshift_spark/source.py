@@ -23,6 +23,7 @@ SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, 
 """Columns of the Kafka source; with ``headers=True`` also ``headers array<struct<key string, value binary>>``."""
 
 _LINE = re.compile(r"\s*([^=:\s]+)\s*[=:\s]\s*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 # Set by Spark itself (it refuses them), or of no meaning to a reader that names its offsets.
 _NOT_OURS = {
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "group.id", "group.instance.id",
@@ -56,7 +57,8 @@ class Topic:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """A client properties file (``key=value`` lines, ``#`` and ``!`` comments, ``\\`` continues a line).
+    """A client properties file as Java reads it: ``key=value`` lines, ``#`` and ``!`` comments, ``\\`` continues a line
+    or escapes what follows (``\\n`` in a PEM value).
 
     Raises ``SpecError`` when it cannot be read or a line is not a property. Values never go into a message.
     """
@@ -69,7 +71,7 @@ def read_properties(path: str) -> dict[str, str]:
     pending = ""
     for number, raw in enumerate(text.splitlines(), 1):
         line = pending + (raw.lstrip() if pending else raw)
-        if line.endswith("\\"):
+        if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
         pending = ""
@@ -78,8 +80,13 @@ def read_properties(path: str) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise SpecError(f"--kafka-config {path}, line {number} is not a property; write key=value.")
-        found[match[1]] = match[2].strip()
+        found[match[1]] = _ESCAPE.sub(_unescaped, match[2].strip())
     return found
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    text = escape[1]
+    return chr(int(text[1:], 16)) if len(text) == 5 else {"n": "\n", "r": "\r", "t": "\t"}.get(text, text)
 
 
 def client_properties(config_file: str | None, bootstrap: str | None) -> dict[str, str]:

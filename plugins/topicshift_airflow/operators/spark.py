@@ -1,0 +1,290 @@
+"""The Spark jobs as tasks: spark-submit in client mode, and the job's result file as the answer.
+
+:class:`SparkJobOperator` is what a DAG file holds. It is light: the Spark provider is imported in ``execute``, because
+a DAG file is parsed again for each of its tasks, and the provider brings the Kubernetes client with it where that is
+installed (about a second). ``execute`` hands over to :class:`TopicshiftSparkOperator`, a ``SparkSubmitOperator``.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+if TYPE_CHECKING:
+    from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator as TopicshiftSparkOperator
+
+PROJECT = Path(__file__).resolve().parents[3]
+OWNER_ENV = "TOPICSHIFT_OWNER_PID"
+log = logging.getLogger("topicshift")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of ``spark_jobs/``: its result file, which verdicts let a run go on, and which are final.
+
+    ``accepted`` None: any readable result is an answer (a report has no verdict). A verdict that is neither accepted
+    nor final may be tried again.
+    """
+
+    result: str
+    accepted: frozenset[str] | None = None
+    final: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+
+
+JOBS = {
+    "key_rehash_impact": Job("impact.json"),
+    "drain_verification": Job(
+        "drain_verification.json", frozenset({"verified"}), frozenset({"not_drained", "fence_broken"})
+    ),
+    "drain_verification_armed": Job("verifier.json", frozenset({"done"}), skipped=frozenset({"aborted"})),
+    "order_proof": Job("order_proof.json", frozenset({"proven", "partly_proven"}), frozenset({"violated"})),
+}
+
+
+def job_file(job: str) -> Path:
+    """The script of a job. ``TOPICSHIFT_SPARK_JOBS`` names their folder where it is not beside ``plugins/``."""
+    folder = Path(os.environ.get("TOPICSHIFT_SPARK_JOBS") or PROJECT / "spark_jobs")
+    path = folder / f"{job.removesuffix('_armed')}.py"
+    if not path.is_file():
+        raise AirflowFailException(
+            f"The Spark job {path} is not there. Set TOPICSHIFT_SPARK_JOBS to the folder spark_jobs of the project."
+        )
+    return path
+
+
+def connector_jars() -> str:
+    """The Kafka connector's jars, separated by commas.
+
+    ``TOPICSHIFT_SPARK_JARS`` is a folder, or a list of jars; by default ``build/jars/spark``, filled by ``make setup``.
+    """
+    given = os.environ.get("TOPICSHIFT_SPARK_JARS") or str(PROJECT / "build" / "jars" / "spark")
+    if given.endswith(".jar"):
+        return given
+    jars = sorted(str(jar) for jar in Path(given).glob("*.jar"))
+    if not jars:
+        raise AirflowFailException(
+            f"The Spark connector's jars are not in {given}. Run make setup, or set TOPICSHIFT_SPARK_JARS."
+        )
+    return ",".join(jars)
+
+
+def work_folder() -> Path:
+    """Where results of the jobs go until they are evidence. ``TOPICSHIFT_WORK`` names it."""
+    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow") / "topicshift"
+    home = Path(os.environ.get("TOPICSHIFT_HOME") or home)
+    return Path(os.environ.get("TOPICSHIFT_WORK") or home / "work")
+
+
+def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
+    """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
+    from topicshift.adapters.kafka.connect import spark_options
+
+    return {key.removeprefix("kafka."): value for key, value in spark_options(config).items()}
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A ``.properties`` file; line ends inside a value (PEM) become ``\\n``, which Java and the jobs read back."""
+    lines = []
+    for key, value in sorted(properties.items()):
+        escaped = value.replace("\\", "\\\\").replace("\r", "").replace("\n", "\\n")
+        lines.append(f"{key}={escaped}\n")
+    return "".join(lines)
+
+
+class SparkJobOperator(BaseOperator):
+    """Run one job of ``spark_jobs/`` by ``spark-submit`` in client mode; the verdict is its result file.
+
+    :param job: ``key_rehash_impact``, ``drain_verification``, ``drain_verification_armed`` or ``order_proof``
+    :param job_args: its arguments, without ``--output`` and ``--kafka-config``, which are given here (templated)
+    :param kafka_conn_id: Airflow connection of the Kafka cluster; its properties reach the job in a file of mode 0600
+        that is deleted with the task (templated)
+    :param conn_id: Airflow connection of the Spark master; ``local[*]`` where it does not exist (templated)
+    :param conf: further Spark settings (templated)
+    :param driver_memory: heap of the driver, which with ``local[*]`` is the executor too (templated)
+    :param result_folder: folder for the result; by default one of this run, task and try, so that the result of an
+        earlier try is never taken for this one's (templated)
+
+    A subclass may override :meth:`before` (which may skip the task), :meth:`arguments`, :meth:`kafka_config`,
+    :meth:`output_folder` and :meth:`after`. The task may be cleared and run again at any time.
+    """
+
+    template_fields: Sequence[str] = (
+        "job_args", "kafka_conn_id", "conn_id", "conf", "driver_memory", "executor_memory", "result_folder",
+    )  # fmt: skip
+    custom_operator_name = "SparkSubmitOperator"
+    ui_color = "#f7e8d8"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        job_args: Sequence[str] = (),
+        kafka_conn_id: str = "kafka_default",
+        conn_id: str = "spark_default",
+        conf: Mapping[str, str] | None = None,
+        driver_memory: str | None = "2g",
+        executor_memory: str | None = None,
+        result_folder: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if job not in JOBS:
+            raise ValueError(f"no job {job!r}; there are {', '.join(JOBS)}")
+        self.job = job
+        self.job_args = list(job_args)
+        self.kafka_conn_id = kafka_conn_id
+        self.conn_id = conn_id
+        self.conf = dict(conf or {})
+        self.driver_memory = driver_memory
+        self.executor_memory = executor_memory
+        self.result_folder = result_folder
+        self._running: TopicshiftSparkOperator | None = None
+        self._secrets: Path | None = None
+
+    # -------------------------------------------------------------------------------------------- to be overridden
+
+    def before(self, context: Mapping[str, Any]) -> None:
+        """Called first; may raise ``AirflowSkipException``."""
+
+    def arguments(self, context: Mapping[str, Any]) -> list[str]:
+        """The job's arguments, without ``--output`` and ``--kafka-config``."""
+        return [str(argument) for argument in self.job_args]
+
+    def kafka_config(self, context: Mapping[str, Any]) -> Mapping[str, Any]:
+        """librdkafka properties of the cluster."""
+        from topicshift_airflow.runtime import kafka_config
+
+        return kafka_config(self.kafka_conn_id)
+
+    def output_folder(self, context: Mapping[str, Any]) -> Path:
+        """The folder for the result."""
+        if self.result_folder:
+            return Path(self.result_folder)
+        ti = context["ti"]
+        parts = [ti.dag_id, ti.run_id, ti.task_id, f"map{ti.map_index}", f"try-{ti.try_number}"]
+        return work_folder() / "spark" / Path(*(re.sub(r"[^\w.+-]", "_", str(part)) for part in parts))
+
+    def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
+        """Called with an accepted result; what it returns goes to XCom (small values only)."""
+        return {"verdict": result.get("verdict"), "result": str(path), "seconds": result.get("seconds")}
+
+    # -------------------------------------------------------------------------------------------- the task
+
+    def execute(self, context: Any) -> Any:
+        """Submit the job, wait for it, and judge its result file."""
+        self.before(context)
+        folder = self.output_folder(context)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / JOBS[self.job].result
+        path.unlink(missing_ok=True)
+        failure: Exception | None = None
+        try:
+            self._submit(context, folder)
+        except (AirflowFailException, AirflowSkipException):
+            raise
+        except AirflowException as error:
+            failure = error  # the exit code is not the answer; the file is
+        finally:
+            self._forget_secrets()
+        return self._judge(context, path, failure)
+
+    def _submit(self, context: Any, folder: Path) -> None:
+        from airflow.sdk.bases.operator import ExecutorSafeguard
+
+        from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
+
+        properties = self._write_secrets(java_properties(self.kafka_config(context)))
+        operator = TopicshiftSparkOperator(
+            task_id=self.task_id,
+            application=str(job_file(self.job)),
+            application_args=[
+                *self.arguments(context), "--output", str(folder), "--kafka-config", str(properties),
+            ],
+            name=f"topicshift {self.job}",
+            conn_id=self.conn_id,
+            conf=dict(self.conf),
+            jars=connector_jars(),
+            driver_memory=self.driver_memory,
+            executor_memory=self.executor_memory,
+            env_vars={OWNER_ENV: str(os.getpid()), **_python_path()},
+        )  # fmt: skip
+        self._running = operator
+
+        def run() -> None:
+            ExecutorSafeguard.tracker.set(operator)  # it runs inside this task, and says so
+            operator.execute(context)
+
+        contextvars.copy_context().run(run)
+
+    def _judge(self, context: Mapping[str, Any], path: Path, failure: Exception | None) -> Any:
+        job = JOBS[self.job]
+        try:
+            result = json.loads(path.read_bytes())
+            if not isinstance(result, dict) or not str(result.get("schema", "")):
+                raise ValueError("no schema")
+        except (OSError, ValueError) as error:
+            code = self._running.exit_code if self._running is not None else None
+            said = f"{failure}" if failure is not None else f"The job ended with exit code {code}."
+            why = f"The job {self.job} left no result ({type(error).__name__} at {path}). {said}"
+            # Wrong use and a missing topic (2) stay wrong however often it is tried.
+            raise (AirflowFailException if code == 2 else AirflowException)(why) from failure
+        verdict = result.get("verdict")
+        if job.accepted is None or verdict in job.accepted:
+            return self.after(context, result, path)
+        said = f"{self.job}: {verdict}. {result.get('reason') or ''} The whole answer is {path}."
+        if verdict in job.skipped:
+            raise AirflowSkipException(said)
+        raise (AirflowFailException if verdict in job.final else AirflowException)(said)
+
+    def on_kill(self) -> None:
+        """End spark-submit and the driver's Python with it."""
+        if self._running is not None:
+            self._running.on_kill()
+        self._forget_secrets()
+
+    def _write_secrets(self, properties: Mapping[str, str]) -> Path:
+        self._secrets = Path(tempfile.mkdtemp(prefix="topicshift-spark-"))  # mode 0700
+        path = self._secrets / "client.properties"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+            out.write(properties_text(properties))
+        return path
+
+    def _forget_secrets(self) -> None:
+        if self._secrets is not None:
+            shutil.rmtree(self._secrets, ignore_errors=True)
+            self._secrets = None
+
+
+def _python_path() -> dict[str, str]:
+    """``PYTHONPATH`` with the folder that ``topicshift`` was imported from, for a project that is not installed."""
+    import topicshift
+
+    folders = [str(Path(topicshift.__file__).resolve().parents[1])]
+    folders += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p not in folders]
+    return {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+def spark_job(task_id: str, job: str, job_args: Sequence[str] = (), **kwargs: Any) -> SparkJobOperator:
+    """A task that runs a job of ``spark_jobs/``; keyword arguments as for :class:`SparkJobOperator`."""
+    return SparkJobOperator(task_id=task_id, job=job, job_args=job_args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TopicshiftSparkOperator":
+        from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
+
+        return TopicshiftSparkOperator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""``SparkSubmitOperator`` and its hook, fitted to Topicshift's jobs. Imported only when a job runs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: TID253 - see the docstring
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: TID253 - likewise
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+_LOCAL = {
+    # Nobody outside speaks to a local driver, and a laptop's host name often resolves to nothing useful.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+class TopicshiftSparkHook(SparkSubmitHook):
+    """The provider's hook, with ``local[*]`` as the master where the connection does not exist (it says ``yarn``)."""
+
+    def _resolve_connection(self) -> dict[str, Any]:
+        try:
+            self.get_connection(self._conn_id)
+        except AirflowNotFoundException:
+            self.log.info("No Airflow connection %s: running on local[*]", self._conn_id)
+            found = {
+                "master": "local[*]",
+                "queue": None,
+                "deploy_mode": "client",
+                "spark_binary": self.spark_binary or "spark-submit",
+                "namespace": None,
+                "principal": self._principal,
+                "keytab": self._keytab,
+                "rest_scheme": "http",
+                "rest_port": 6066,
+                "rest_endpoint": None,
+            }
+        else:
+            found = super()._resolve_connection()
+        self._fit(str(found["master"]))
+        return found
+
+    def _fit(self, master: str) -> None:
+        settings = {"spark.pyspark.driver.python": sys.executable}
+        if master.startswith("local"):
+            settings |= {"spark.pyspark.python": sys.executable, **_LOCAL}
+        self._conf = {**settings, **self._conf}
+
+    @property
+    def exit_code(self) -> int | None:
+        """How spark-submit ended; None while it runs, or if it never began."""
+        return self._submit_sp.returncode if self._submit_sp is not None else None
+
+    def on_kill(self) -> None:
+        """Ask spark-submit's whole family to end, and see to it: the driver's Python is its child."""
+        family = _family(self._submit_sp.pid) if self._submit_sp is not None and self._submit_sp.poll() is None else []
+        _end(family)
+        super().on_kill()
+
+
+class TopicshiftSparkOperator(SparkSubmitOperator):
+    """``SparkSubmitOperator`` in client mode (Spark refuses cluster mode for Python on a standalone master).
+
+    ``spark-submit`` is the one of this Python's environment where the path has none; a binary named by the connection
+    wins.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("deploy_mode", "client")
+        beside = Path(sys.executable).with_name("spark-submit")
+        if shutil.which("spark-submit") is None and beside.exists():
+            kwargs.setdefault("spark_binary", str(beside))
+        super().__init__(**kwargs)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The job's exit code; None if it never began."""
+        hook = self._hook
+        return hook.exit_code if isinstance(hook, TopicshiftSparkHook) else None
+
+    def on_kill(self) -> None:
+        """End the child, if there is one."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _get_hook(self) -> SparkSubmitHook:
+        return TopicshiftSparkHook(
+            conf=self.conf,
+            conn_id=self._conn_id,
+            files=self.files,
+            py_files=self.py_files,
+            jars=self.jars,
+            packages=self.packages,
+            driver_class_path=self.driver_class_path,
+            total_executor_cores=self._total_executor_cores,
+            executor_cores=self._executor_cores,
+            executor_memory=self._executor_memory,
+            driver_memory=self._driver_memory,
+            num_executors=self._num_executors,
+            keytab=self.keytab,
+            principal=self.principal,
+            proxy_user=self.proxy_user,
+            use_krb5ccache=self._use_krb5ccache,
+            name=self.name,
+            application_args=self.application_args,
+            env_vars=self.env_vars,
+            verbose=self._verbose,
+            spark_binary=self._spark_binary,
+            properties_file=self.properties_file,
+            yarn_queue=self._yarn_queue,
+            deploy_mode=self._deploy_mode,
+        )
+
+
+def _family(pid: int) -> list[Any]:
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        return [*parent.children(recursive=True), parent]
+    return []
+
+
+def _end(family: list[Any], patience_s: float = 5.0) -> None:
+    import psutil
+
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, left = psutil.wait_procs(family, timeout=patience_s)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
