@@ -103,7 +103,10 @@ def command(
     fence = _fence(fence_file, name) if fence_file is not None else None
     reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
     taker = DrainTaker(reader, inputs, fence=fence)
-    certificate = asyncio.run(_run(taker, wait_s))
+    try:
+        certificate = asyncio.run(_run(taker, wait_s))
+    finally:
+        reader.connection.close()
     if as_json:
         answer(certificate)
     else:

@@ -1,4 +1,4 @@
-"""What a drain case builds its scenario with: topics, records, transactions, commits and live members, on a real broker."""
+"""The hands of a drain case on a real broker: topics, records, transactions, commits and live members."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Kit:
         self.broker = broker
         self.folder = folder
         self.config = broker.superuser_config()
-        self.admin = AdminClient(self.config)
+        self.admin = AdminClient({**self.config, "log_level": 0})
         self._plain: Producer | None = None
         self._exit = ExitStack()
 
@@ -186,9 +186,9 @@ class Kit:
         )
 
     def quick_cleaner(self) -> None:
-        """Let the log cleaner look for work five times a second (a dynamic config of the whole cluster)."""
+        """Let the log cleaner look for work five times a second (a dynamic config of the broker)."""
         entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
         for future in self.admin.incremental_alter_configs([resource]).values():
             future.result(30)
 
@@ -397,7 +397,7 @@ class Kit:
                             ],
                         )
                     ],
-                    min_version=7,
+                    max_version=9,
                 )
             )
             assert not [p for t in answer.topics for p in t.partitions if p.error_code], answer
@@ -422,7 +422,7 @@ class Kit:
         self._exit.callback(end)
 
     def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
-        """Give a user rights on the secure broker until the scenario ends. ``kind``: TOPIC, GROUP or BROKER (cluster)."""
+        """Give a user rights until the scenario ends. ``kind``: TOPIC, GROUP or BROKER (the cluster)."""
         bindings = [
             AclBinding(
                 ResourceType[kind],

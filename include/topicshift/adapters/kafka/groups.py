@@ -106,10 +106,15 @@ def read_groups(
     # The second round is for a group that changed its kind since the listing, or that no kind knows.
     for told in (known, {}):
         for kind in ("classic", "consumer", "share", "streams"):
-            some = [g for g in wanted if g not in found and told.get(g, kind) == kind]
-            for start in range(0, len(some), _DESCRIBE_AT_ONCE):
-                found |= _describe(conn, kind, some[start : start + _DESCRIBE_AT_ONCE])
+            found |= _describe_all(conn, kind, [g for g in wanted if g not in found and told.get(g, kind) == kind])
     return {g: found.get(g) or GroupInfo(g, known.get(g, "classic"), "DEAD") for g in wanted}
+
+
+def _describe_all(conn: Connection, kind: str, groups: list[str]) -> dict[str, GroupInfo]:
+    found: dict[str, GroupInfo] = {}
+    for start in range(0, len(groups), _DESCRIBE_AT_ONCE):
+        found |= _describe(conn, kind, groups[start : start + _DESCRIBE_AT_ONCE])
+    return found
 
 
 def _describe(conn: Connection, kind: str, groups: list[str]) -> dict[str, GroupInfo]:
@@ -256,32 +261,48 @@ async def observe_commits(
     topic: str,
     partitions: Iterable[int],
     *,
-    share: Iterable[str] = (),
+    kinds: Mapping[str, str] | None = None,
     in_flight: int = IN_FLIGHT,
     timeout_s: float | None = None,
 ) -> dict[str, GroupCommits]:
     """Committed offsets of each group on each partition asked, with pending ones told apart (``require_stable``).
 
-    ``share`` names the share groups among them: they keep share-partition offsets instead, see :func:`_share_commits`.
+    ``kinds``: group -> kind where it is known. Share groups keep share-partition offsets instead, see
+    :func:`_share_commits`; OffsetFetch answers *never committed* for them, so a group of unknown kind without any
+    commit is asked whether it is one.
     At most ``in_flight`` requests are under way. A group or partition that fails carries its error.
     """
     from confluent_kafka import TopicPartition
 
     bound = conn.timeout_s if timeout_s is None else timeout_s
     wanted = sorted(set(partitions))
-    shared = [g for g in dict.fromkeys(groups) if g in set(share)]
-    others = [g for g in dict.fromkeys(groups) if g not in set(share)]
+    known = kinds or {}
+    shared = [g for g in dict.fromkeys(groups) if known.get(g) == "share"]
+    others = [g for g in dict.fromkeys(groups) if known.get(g) != "share"]
     tps = [TopicPartition(topic, p) for p in wanted]
     out: dict[str, GroupCommits] = {}
     jobs: list[Any] = [_plain_commits(conn, others, tps, bound, in_flight, out)]
     if shared:
         jobs.append(_share_commits(conn, shared, topic, wanted, out))
     await asyncio.gather(*jobs)
-    # A share group that nobody named as one: OffsetFetch does not find it.
-    maybe = [g for g in others if (out[g].error or "").startswith("GROUP_ID_NOT_FOUND")]
+    maybe = [g for g in others if g not in known and _empty(out[g])]
     if maybe:
-        await _share_commits(conn, maybe, topic, wanted, out)
+        described = await asyncio.to_thread(_describe_all, conn, "share", maybe)
+        found = [g for g, info in described.items() if info.error is None]
+        if found:
+            await _share_commits(conn, found, topic, wanted, out)
     return {g: out[g] for g in dict.fromkeys(groups)}
+
+
+def _empty(commits: GroupCommits) -> bool:
+    """Whether nothing at all is committed (or the group is of a kind for which that cannot be asked)."""
+    missing = (commits.error or "").startswith("GROUP_ID_NOT_FOUND")
+    return missing or (
+        commits.error is None
+        and not commits.errors
+        and not commits.unstable
+        and all(o is None for o in commits.offsets.values())
+    )
 
 
 async def _plain_commits(

@@ -50,8 +50,7 @@ class KafkaDrainReader:
 
     async def commits(self, groups: Sequence[str], topic: str, partitions: Iterable[int]) -> dict[str, GroupCommits]:
         """See :func:`observe_commits`."""
-        share = [g for g in groups if self._kinds.get(g) == "share"]
-        return await observe_commits(self.connection, groups, topic, partitions, share=share)
+        return await observe_commits(self.connection, groups, topic, partitions, kinds=self._kinds)
 
     async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
         """See :func:`observe_tails`."""
