@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from topicshift.ports import Clock, ClusterAdmin, EvidenceStore, Journal
 
 log = logging.getLogger("topicshift")
+# A client that tells of every connection would bury what a step has to say in the task's log.
+logging.getLogger("kafka").setLevel(logging.WARNING)
 
 JOURNAL_CONN_ID = "topicshift_journal"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -179,9 +181,9 @@ def typed_failures(context: Mapping[str, Any], record: Callable[[str, str], None
         yield
     except TopicshiftError as error:
         name = type(error).__name__
-        log.error("%s: %s", name, error)
         if record is not None:
             record(name, str(error))
         if error.retryable:
             raise
-        raise AirflowFailException(f"{name}: {error}") from error
+        # The message says it all; a chained traceback would only repeat it in the log.
+        raise AirflowFailException(f"{name}: {error}") from None
