@@ -203,8 +203,8 @@ def check_disk() -> None:
     free = shutil.disk_usage(ROOT).free
     if free < DISK_WANTED and not (read_stamp("packages") and read_stamp("jars-kafka")):
         raise Stop(
-            f"{free / 1024**3:.1f} GB are free where {ROOT.name}/ lies, and set-up needs {DISK_WANTED / 1024**3:.0f} GB "
-            "for packages and jars. Free some space, or clone it to a larger disk."
+            f"{free / 1024**3:.1f} GB are free where {ROOT.name}/ lies, and set-up needs {DISK_WANTED / 1024**3:.0f} "
+            "GB for packages and jars. Free some space, or clone it to a larger disk."
         )
 
 
@@ -357,8 +357,8 @@ def ivy_progress(log: str) -> str:
 def fetch_jars(name: str, modules: list[tuple[str, str, str]], java: Java, *, beside_pyspark: bool) -> None:
     """Fetch modules with what they depend on into ``build/jars/<name>``.
 
-    Ivy (the jar inside PySpark) resolves against Maven Central by its built-in Maven resolver, with a cache of its own, so
-    that a half-filled ``~/.m2`` cannot get in the way. The folder appears only when it is whole.
+    Ivy (the jar inside PySpark) resolves against Maven Central by its built-in Maven resolver, with a cache of its
+    own, so that a half-filled ``~/.m2`` cannot get in the way. The folder appears only when it is whole.
 
     Args:
         name: the folder.
@@ -398,7 +398,8 @@ def fetch_jars(name: str, modules: list[tuple[str, str, str]], java: Java, *, be
         shutil.rmtree(work / "cache", ignore_errors=True)
         if attempt == 2:
             raise Stop(
-                f"{name} jars: {', '.join(broken)} came broken twice. Check the network or the proxy and run make setup again."
+                f"{name} jars: {', '.join(broken)} came broken twice. Check the network or the proxy, then run "
+                "make setup again."
             )
         say(f"{name} jars: {', '.join(broken)} came broken; fetching them anew")
     missing = [
@@ -419,7 +420,7 @@ def in_parallel(*jobs: Callable[[], None]) -> None:
     def guarded(job: Callable[[], None]) -> None:
         try:
             job()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(job,), daemon=True) for job in jobs]

@@ -92,7 +92,7 @@ class EmbeddedBroker:
         folder: where data, configs and logs go; a temporary folder, removed at ``stop``, by default.
         authorizer: run the StandardAuthorizer; what no ACL allows is denied. Clients then log in by SASL/PLAIN.
         users: password by user name, for ``authorizer``. The superuser ``admin`` is added with a password made here.
-        brokers: how many nodes, 1 to 3. With two, only node 1 is a controller and must stay up; with three any one may go.
+        brokers: how many nodes, 1 to 3. Of two, node 1 alone is a controller and must stay; of three any may go.
         server_properties: settings that win over those made here.
         heap: heap of each node.
         log_level: log4j level of the nodes' logs.
@@ -338,11 +338,15 @@ class EmbeddedBroker:
         process = GuardedProcess(f"kafka node {node}", command, log=self.log(node), cwd=self.folder)
         self._processes[node] = process.start()
 
+    def check_alive(self) -> None:
+        """Raises BrokerFailed where a node has ended by itself (a node that was killed by ``kill`` has not)."""
+        for node, process in self._processes.items():
+            if process.exit_code is not None and process.exit_code >= 0:
+                raise BrokerFailed(f"node {node} ended with code {process.exit_code}:\n{process.tail()}")
+
     def _wait(self, what: str, ready: Callable[[], bool], deadline: float) -> None:
         while True:
-            for node, process in self._processes.items():
-                if process.exit_code is not None and process.exit_code >= 0:
-                    raise BrokerFailed(f"node {node} ended with code {process.exit_code}:\n{process.tail()}")
+            self.check_alive()
             if ready():
                 return
             if time.monotonic() > deadline:
@@ -353,7 +357,8 @@ class EmbeddedBroker:
     def wait_ready(self, timeout: float = 90.0) -> None:
         """Wait until every running node is in the metadata and a first group operation has been answered.
 
-        The second part matters: the first group operation on a fresh broker creates ``__consumer_offsets`` and can time out.
+        The second part matters: the first group operation on a fresh broker creates ``__consumer_offsets`` and can
+        time out.
 
         Raises:
             BrokerFailed: a node ended by itself, or it took longer than ``timeout`` seconds.
@@ -365,7 +370,7 @@ class EmbeddedBroker:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
         from confluent_kafka.admin import AdminClient
 
-        quiet = {**self.config(), "socket.timeout.ms": "5000", "log_level": "0"}
+        quiet: dict[str, str | int | float | bool] = {**self.config(), "socket.timeout.ms": "5000", "log_level": "0"}
         admin = AdminClient(quiet)
 
         def all_nodes() -> bool:
@@ -373,8 +378,8 @@ class EmbeddedBroker:
                 return set(admin.list_topics(timeout=2).brokers) >= set(running)
             return False
 
-        # A Consumer and not the AdminClient: librdkafka 2.16.1 can crash in an admin request for a group whose coordinator
-        # is not there yet.
+        # A Consumer and not the AdminClient: librdkafka 2.16.1 can crash in an admin request for a group whose
+        # coordinator is not there yet.
         consumer = Consumer({**quiet, "group.id": "topicshift-ready"})
 
         def groups_served() -> bool:

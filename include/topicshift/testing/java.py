@@ -1,4 +1,4 @@
-"""Which Java to use: JAVA_HOME first, then PATH. Standard library only, since set-up runs it before any package is there."""
+"""Which Java to use: JAVA_HOME first, then PATH. Standard library only: set-up runs it before any package is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WANTED = (17, 21)
 """Major versions that run both the broker and Spark 4.2."""
 
 BROKER_ONLY_FROM = 25
-"""From this version on Spark 4.2 does not start (``jdk.incubator.vector`` is gone from the usual builds); Kafka 4.3 does."""
+"""From this version on Spark 4.2 does not start (no ``jdk.incubator.vector`` in the usual builds); Kafka 4.3 does."""
 
 
 class NoJava(RuntimeError):

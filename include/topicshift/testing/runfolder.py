@@ -103,7 +103,7 @@ class RunFolder:
         (self.path / "state.json").unlink(missing_ok=True)
 
     def owner(self) -> psutil.Process | None:
-        """The process that wrote the state, where it still runs; a reused pid does not count, its start time differs."""
+        """The process that wrote the state, where it still runs; a reused pid has another start time and is not it."""
         state = self.read_state()
         if "pid" not in state or "started" not in state:
             return None
