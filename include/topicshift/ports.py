@@ -122,6 +122,9 @@ class DrainReader(Protocol):
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """Timestamp (ms since the epoch) of the first record at or after each offset, None where not known."""
 
+    async def sizes(self, topic: str) -> dict[int, int]:
+        """Bytes of each partition's log on its largest replica; partitions of which nothing is known are left out."""
+
     async def close(self) -> None: ...
 
 

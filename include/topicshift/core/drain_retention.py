@@ -53,14 +53,16 @@ def retention_risk(
     now_ms: int,
     extra_s: float,
     write_bytes_per_s: Mapping[int, float] | None = None,
+    unknown_left_s: float = 86_400.0,
 ) -> RetentionRisk:
     """Compare the earliest possible deletion with the latest time of reading.
 
     ``cleanup_policy``, ``retention_ms`` and ``retention_bytes`` are the topic's effective configs (-1: no limit).
     ``extra_s`` is time that passes before reading can end anyway (freeze budget, approvals), in seconds.
-    ``write_bytes_per_s``: what producers still write to each partition. Where a time left, a timestamp or a size is not
-    known, a limit that is set counts as a risk: unknown is never OK. With cleanup.policy ``compact`` alone nothing
-    expires. Lengthened values keep a margin of twice the time left, at least one day.
+    ``write_bytes_per_s``: what producers still write to each partition. ``unknown_left_s``, in seconds, stands in for a
+    time left that cannot be told. Where a timestamp or a size is not known, a limit that is set counts as a risk: unknown
+    is never OK. With cleanup.policy ``compact`` alone nothing expires. Lengthened values keep a margin of twice the
+    time left, and one day more.
     """
     if "delete" not in cleanup_policy or not unread:
         return RetentionRisk()
@@ -71,17 +73,16 @@ def retention_risk(
     for u in unread:
         if u.lag <= 0:
             continue
-        left_s = None if u.seconds_left is None else u.seconds_left * _MARGIN + extra_s
+        left_s = (unknown_left_s if u.seconds_left is None else u.seconds_left) * _MARGIN + extra_s
         if retention_ms >= 0:
             age_ms = None if u.timestamp_ms is None else max(0, now_ms - u.timestamp_ms)
-            if left_s is None or age_ms is None or age_ms + left_s * 1000 >= retention_ms:
-                need_ms = max(need_ms, int((age_ms or retention_ms) + (left_s or 0) * 1000) + _DAY_MS)
+            if age_ms is None or age_ms + left_s * 1000 >= retention_ms:
+                used = retention_ms if age_ms is None else age_ms
+                need_ms = max(need_ms, int(used + left_s * 1000) + _DAY_MS)
                 why.append(_said(u, "retention.ms", retention_ms, "ms", left_s, age_ms))
         if retention_bytes >= 0:
             rate = rates.get(u.partition, 0.0)
-            then = None
-            if u.bytes_unread is not None and (left_s is not None or rate == 0.0):
-                then = int(u.bytes_unread + rate * (left_s or 0.0))
+            then = None if u.bytes_unread is None else int(u.bytes_unread + rate * left_s)
             if then is None or then >= retention_bytes:
                 need_bytes = max(need_bytes, 2 * (then or retention_bytes))
                 why.append(_said(u, "retention.bytes", retention_bytes, "bytes", left_s, then))
@@ -95,8 +96,8 @@ def retention_risk(
 _DAY_MS = 86_400_000
 
 
-def _said(u: Unread, config: str, limit: int, unit: str, left_s: float | None, at: int | None) -> str:
-    left = "a time that cannot be told" if left_s is None else f"up to {left_s:.0f} s"
+def _said(u: Unread, config: str, limit: int, unit: str, left_s: float, at: int | None) -> str:
+    left = f"up to {left_s:.0f} s" + (" (assumed: its rate is not known)" if u.seconds_left is None else "")
     used = "a part of it that cannot be told" if at is None else f"{at} {unit} of it"
     return (
         f"{u.group} on partition {u.partition} needs {left} for {u.lag} offsets; {config} is {limit} {unit}, "

@@ -377,7 +377,7 @@ def take_certificate(
     issued_by: str | None = None,
 ) -> DrainCertificate:
     """:func:`certify_topic` from plain code, also where an event loop is running already."""
-    return _run(lambda: certify_topic(reader, inputs, fence=fence, config=config, now=now, issued_by=issued_by))
+    return run_async(lambda: certify_topic(reader, inputs, fence=fence, config=config, now=now, issued_by=issued_by))
 
 
 def still_valid(
@@ -396,10 +396,11 @@ def still_valid(
         offsets = await reader.offsets(certificate.topic, range(partitions)) if partitions else {}
         return void_reasons(certificate, clock(), topic_id=topic_id, offsets=offsets, issued_by=issued_by)
 
-    return _run(look)
+    return run_async(look)
 
 
-def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine from plain code, also where an event loop is running already (then in a thread)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

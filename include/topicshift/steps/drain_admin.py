@@ -63,6 +63,10 @@ class AdminDrainReader:
         """Not known here."""
         return dict.fromkeys(starts)
 
+    async def sizes(self, topic: str) -> dict[int, int]:
+        """Not known here."""
+        return {}
+
     async def close(self) -> None:
         """Close the admin."""
         await asyncio.to_thread(self._admin.close)

@@ -94,11 +94,15 @@ class ReadyToFence(Deferring):
 
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Lengthen the retention where records could expire before they are read; then wait."""
+        from topicshift.adapters.kafka.reader import KafkaDrainReader
         from topicshift.steps.retention import lengthen_retention
 
-        for line in lengthen_retention(
-            run.admin, run.config, run.journal, run.claim, run.row.source, run.spec, run.clock
-        ):
+        reader = KafkaDrainReader.from_config(run.config)
+        try:
+            lines = lengthen_retention(run.admin, reader, run.journal, run.claim, run.row.source, run.spec, run.clock)
+        finally:
+            reader.connection.close()
+        for line in lines:
             run.progress(line)
         return self._wait(run, context)
 

@@ -53,8 +53,8 @@ class RollBack(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns who must be started by hand."""
-        from topicshift.steps.drain import restore_retention
         from topicshift.steps.fence import unfence
+        from topicshift.steps.retention import restore_retention
         from topicshift.steps.rollback import roll_back
         from topicshift.steps.target import delete_target
 

@@ -13,6 +13,7 @@ from topicshift.adapters.kafka.tail import first_timestamps, observe_tails
 from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.core.discovery import GroupListing
 from topicshift.core.drain import Tail, TailRange
+from topicshift.core.errors import TopicshiftError
 
 
 class KafkaDrainReader:
@@ -59,6 +60,26 @@ class KafkaDrainReader:
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """See :func:`first_timestamps`."""
         return await asyncio.to_thread(first_timestamps, self.connection, topic, starts)
+
+    async def sizes(self, topic: str) -> dict[int, int]:
+        """Bytes of each partition's log on its largest replica (DescribeLogDirs; needs DESCRIBE on the cluster)."""
+        return await asyncio.to_thread(self._sizes, topic)
+
+    def _sizes(self, topic: str) -> dict[int, int]:
+        from kafka.errors import KafkaError
+
+        found: dict[int, int] = {}
+        try:
+            answers = self.connection.kafka_python.describe_log_dirs([topic])
+        except (KafkaError, OSError, ValueError, TopicshiftError):
+            return found  # the forecast takes what is missing as a risk
+        for answer in answers:
+            for folder in answer["log_dirs"]:
+                for entry in folder["topics"]:
+                    for p in entry["partitions"] if entry["name"] == topic else ():
+                        index = p["partition_index"]
+                        found[index] = max(found.get(index, 0), p["partition_size"])
+        return found
 
     async def close(self) -> None:
         """Let go of the connection."""
