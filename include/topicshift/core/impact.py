@@ -66,7 +66,7 @@ class Partitioner(Model):
     ``name`` is null where no single rule explains them (mixture, custom rule, no rule), or nothing could be told.
     ``fit`` is the share of the keyed records that ``name`` (or else the best rule) explains; with records from before
     an earlier in-place increase it takes the rule at the earlier counts as well. Null without keyed records.
-    ``same_as`` are rules that explain exactly the same records. ``sure`` is false where so few keys may agree by chance.
+    ``same_as`` are rules that explain exactly the same records. ``sure`` is false where few keys may agree by chance.
     """
 
     name: str | None

@@ -1,0 +1,210 @@
+"""TS701 to TS714: what the impact's figures say, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topicshift.core.findings import Finding, Level
+from topicshift.core.impact import Impact, Kind
+from topicshift.core.partitioning import RULE
+
+CODES: dict[str, str] = {
+    "TS701": "Records were placed by several partitioner rules.",
+    "TS702": "More records than allowed lie where no known rule puts their key.",
+    "TS703": "Records are from before an earlier in-place increase.",
+    "TS704": "A partition of the source is hot.",
+    "TS705": "A candidate count leaves a hot partition, or the hottest key sets the bound.",
+    "TS706": "Keys begin with schema ids (Confluent wire format).",
+    "TS707": "Keys already lie in more than one partition.",
+    "TS708": "The topic is unkeyed: it may be altered in place.",
+    "TS709": "Some records have a key and some have none.",
+    "TS710": "The topic's rule is not the one that the predictions take.",
+    "TS711": "There was no record to judge by.",
+    "TS712": "The figures come from a sample.",
+    "TS713": "An in-place increase now would let records be overtaken.",
+    "TS714": "Too few keys to be sure of the rule.",
+}
+
+
+def findings(impact: Impact, max_unexplained: float) -> list[Finding]:
+    """All findings, errors first."""
+    order = {Level.ERROR: 0, Level.WARNING: 1, Level.INFO: 2}
+    found = [*_kind(impact), *_partitioner(impact, max_unexplained), *_skew(impact), *_in_place(impact)]
+    return sorted(found, key=lambda f: (order[f.level], f.code))
+
+
+def _kind(impact: Impact) -> Iterator[Finding]:
+    if impact.kind is Kind.EMPTY:
+        yield Finding(
+            code="TS711",
+            level=Level.WARNING,
+            subject=impact.topic,
+            seen="No record was there to read: the topic is empty, or all its records are expired or out of range.",
+            why="Which rule placed the keys and how they spread cannot be told.",
+            do="Repeat the assessment when records are there, or widen --from and --to.",
+        )
+    elif impact.kind is Kind.UNKEYED:
+        yield Finding(
+            code="TS708",
+            level=Level.INFO,
+            subject=impact.topic,
+            seen=f"None of {impact.records:,} records has a key.",
+            why="Without keys no order per key exists that more partitions could break.",
+            do="Increase the count in place (kafka-topics.sh --alter); no migration is needed.",
+        )
+    elif impact.kind is Kind.MIXED:
+        yield Finding(
+            code="TS709",
+            level=Level.INFO,
+            subject=impact.topic,
+            seen=f"{impact.null_keys:,} of {impact.records:,} records have no key.",
+            why="They have no order to keep and spread anew; the figures for keys leave them out.",
+            do="Nothing, if that is meant.",
+        )
+    if (sample := impact.measured.sample) is not None:
+        yield Finding(
+            code="TS712",
+            level=Level.INFO,
+            subject=impact.topic,
+            seen=f"{sample.records_read:,} records were read, {sample.fraction:.2%} of the offsets.",
+            why="Every figure is an estimate; low and high hold the truth with 95 % confidence.",
+            do="Read a larger sample, or everything, where an interval is too wide to decide by.",
+        )
+
+
+def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
+    part = impact.partitioner
+    if not impact.keyed_records:
+        return
+    if part.verdict == "mixture" and len({w.name for w in part.writers if w.share > max_unexplained}) > 1:
+        writers = ", ".join(
+            f"{w.name} at {w.partitions} partitions {w.share:.1%} ({_when(impact, w.first_slice, w.last_slice)})"
+            for w in part.writers
+        )
+        yield Finding(
+            code="TS701",
+            level=Level.ERROR,
+            subject=impact.topic,
+            seen=f"Records were placed by several rules: {writers}; unexplained {part.unexplained_share:.1%}.",
+            why="Clients that disagree put one key into several partitions: its order is already gone, and the target "
+            "inherits the mixture.",
+            do="Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
+            "assess again.",
+        )
+    elif part.verdict in ("mixture", "custom", "scattered") and part.unexplained_share > max_unexplained:
+        kind = {
+            "custom": "Each key keeps to one partition, so this is a rule of somebody's own.",
+            "scattered": "Keys are scattered over partitions, as round robin, random or explicit partitions do.",
+        }.get(part.verdict, "A part of the records follows a rule of somebody's own, or none.")
+        yield Finding(
+            code="TS702",
+            level=Level.ERROR,
+            subject=impact.topic,
+            seen=f"No known rule explains {part.unexplained_share:.1%} of the keyed records. {kind}",
+            why="Where these keys go under another count cannot be predicted, and their order may already be gone.",
+            do="Find the producer that sets the partition itself or brings its own partitioner, and decide what it "
+            "shall do on the target.",
+        )
+    if part.earlier_counts:
+        counts = ", ".join(map(str, part.earlier_counts))
+        yield Finding(
+            code="TS703",
+            level=Level.WARNING,
+            subject=impact.topic,
+            seen=f"Some records were placed when the topic had {counts} partitions, before it had "
+            f"{impact.source.partitions}.",
+            why="Keys that moved then have records in two partitions; their old records have no order to the new ones.",
+            do="Let every group read past these records before the cut-over, which the drain proves anyway.",
+        )
+    if part.name is not None and part.name != "murmur2":
+        yield Finding(
+            code="TS710",
+            level=Level.WARNING,
+            subject=impact.topic,
+            seen=f"The keys are placed by {part.name} ({', '.join(RULE[part.name].clients[:2])}), not by murmur2.",
+            why="Moved keys and predicted loads are for murmur2, Kafka's Java client; clients that keep their rule put "
+            "the keys elsewhere on the target. Relocated records count against what is there today.",
+            do="Set partitioner=murmur2_random in the producers with the switch, so that every language agrees.",
+        )
+    if not part.sure and part.verdict != "none":
+        yield Finding(
+            code="TS714",
+            level=Level.INFO,
+            subject=impact.topic,
+            seen=f"{impact.distinct_keys:,} distinct keys in {impact.source.partitions} partitions were seen.",
+            why="So few agree with some rule by chance; the name of the rule is a guess.",
+            do="Assess again with more keys, or look at the producers' configuration.",
+        )
+    if impact.keys_in_several_partitions:
+        yield Finding(
+            code="TS707",
+            level=Level.WARNING,
+            subject=impact.topic,
+            seen=f"{impact.keys_in_several_partitions:,} of {impact.distinct_keys:,} keys have records in more than "
+            "one partition.",
+            why="Between partitions there is no order: for these keys it is already gone.",
+            do="See the partitioner's findings for the cause.",
+        )
+    if impact.schema_prefixes is not None:
+        ids = len(impact.schema_prefixes.ids)
+        yield Finding(
+            code="TS706",
+            level=Level.WARNING,
+            subject=impact.topic,
+            seen=f"{impact.schema_prefixes.keys:,} keys begin with what looks like a schema id; {ids} "
+            f"{'id was' if ids == 1 else 'ids were'} seen.",
+            why="The hash covers the id, so every new version of the key's schema moves every key elsewhere.",
+            do="Keep the key's schema unchanged, or serialize keys without a schema registry.",
+        )
+
+
+def _when(impact: Impact, first: int, last: int) -> str:
+    if not impact.slices or (first == 0 and last == len(impact.slices) - 1):
+        return "all the time"
+    return f"{impact.slices[first].start} to {impact.slices[last].end}"
+
+
+def _skew(impact: Impact) -> Iterator[Finding]:
+    for p in impact.source.hot_partitions:
+        share = impact.source.partition_records[p] / sum(impact.source.partition_records)
+        yield Finding(
+            code="TS704",
+            level=Level.WARNING,
+            subject=f"{impact.topic}[{p}]",
+            seen=f"Partition {p} has {share:.1%} of the records.",
+            why="One consumer has to follow it while the others idle.",
+            do="See the largest keys: if one of them is the cause, more partitions do not help.",
+        )
+    useful = impact.limits.useful_partitions
+    for c in impact.candidates:
+        too_many = useful is not None and c.partitions > useful
+        if not c.hot_partitions and not too_many:
+            continue
+        share = impact.limits.hottest_key_share or 0.0
+        yield Finding(
+            code="TS705",
+            level=Level.WARNING if c.hot_partitions else Level.INFO,
+            subject=f"candidates[{c.partitions}]",
+            seen=f"With {c.partitions} partitions the hottest has {c.max_partition_share or 0:.1%} of the keyed "
+            f"records; the hottest key alone has {share:.2%}.",
+            why=f"A key lies in one partition, so beyond {useful} partitions no count lowers the hottest one."
+            if too_many
+            else "That partition stays the bottleneck.",
+            do="Split the hottest keys, or take a smaller count.",
+        )
+
+
+def _in_place(impact: Impact) -> Iterator[Finding]:
+    for group in impact.groups:
+        worst = max(group.overtaken, key=lambda o: o.records, default=None)
+        if worst is not None and worst.records:
+            yield Finding(
+                code="TS713",
+                level=Level.WARNING,
+                subject=group.group,
+                seen=f"Group {group.group} has {group.unread:,} records unread; with {worst.partitions} partitions "
+                f"{worst.records:,} of them belong to keys that move.",
+                why="After an in-place increase newer records of these keys can be read before them.",
+                do="Do not alter the topic in place; migrate, or wait until the group has read everything and stop the "
+                "producers first.",
+            )

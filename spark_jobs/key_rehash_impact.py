@@ -1,0 +1,395 @@
+"""Key-rehash impact: which keys move under another partition count, what will be hot, and who placed them.
+
+Usage (with ``spark-submit --jars ...``, the jars of ``build/jars/spark``)::
+
+    key_rehash_impact.py --topic T --candidates 12,24,30 --output DIR \\
+        (--bootstrap-server HOST:PORT | --kafka-config FILE)
+
+Writes ``DIR/impact.json`` (the model is :class:`topicshift.core.impact.Impact`) and ``DIR/impact.html``, each at once
+or not at all. Reads the topic once, with frozen offsets, read_committed. Exit code 0 when the result is there, 2 for
+wrong use, 4 when something could not be read. Credentials come from the properties file only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from topicshift.core import impact as model
+from topicshift.core.errors import SpecError, Unreadable
+from topicshift.core.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, rules_at
+from topicshift.core.impact_findings import findings
+from topicshift.core.partitioning import RULES, KeyHashes
+from topicshift.core.sampling import CONFIDENCE, Design
+from topicshift_spark import impact_groups, impact_query
+from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
+from topicshift_spark.impact_ranges import SLICES, between, parse_sample, parse_time, sampled, slice_edges
+from topicshift_spark.impact_scan import ScanPlan, Sums, merge, nothing
+from topicshift_spark.result import prepare_folder, run, write_json, write_text
+from topicshift_spark.session import cores, get_session, ship_code
+from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
+
+MAX_CANDIDATE = 100_000
+MAX_CANDIDATES = 50
+_OFFSETS_PER_TASK = 2_000_000
+_SMALL = 100_000  # below this many offsets one task a partition is quicker than splitting
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked, checked."""
+
+    topic: str
+    candidates: tuple[int, ...]
+    output: Path
+    properties: Mapping[str, str]
+    since_ms: int | None = None
+    until_ms: int | None = None
+    sample: float | None = None
+    seed: int = 0
+    commits: Mapping[str, Mapping[int, int | None]] | None = None
+    names: KeyNames = field(default_factory=lambda: KeyNames(None))
+    hash_key: str = "random"
+    max_unexplained: float = MAX_UNEXPLAINED
+    top: int = 20
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The topic at the moment of asking: ranges to read, the sample over them, edges of the time slices (ms)."""
+
+    topic: Topic
+    ranges: dict[int, Range]
+    design: Design
+    edges_ms: list[int]
+    log_ranges: dict[int, Range]
+
+
+def parse_candidates(text: str) -> tuple[int, ...]:
+    """``12,24,30`` as ascending distinct counts. Raises ``SpecError`` with the one that is wrong."""
+    found = set()
+    for word in filter(None, (w.strip() for w in text.split(","))):
+        if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= MAX_CANDIDATE:
+            raise SpecError(
+                f"--candidates: {word!r} is not a partition count. Give whole numbers from 1 to {MAX_CANDIDATE:,}, "
+                "separated by commas, for instance 12,24,30."
+            )
+        found.add(int(word))
+    if not found or len(found) > MAX_CANDIDATES:
+        raise SpecError(f"--candidates {text!r}: give 1 to {MAX_CANDIDATES} partition counts, for instance 12,24,30.")
+    return tuple(sorted(found))
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """The command line as a request. Raises ``SpecError`` (or ends with code 2, as argparse does) for wrong use."""
+    parser = argparse.ArgumentParser(
+        prog="key_rehash_impact.py", allow_abbrev=False, description=__doc__.split("\n")[0]
+    )
+    add = parser.add_argument
+    add("--topic", required=True)
+    add("--candidates", required=True, help="partition counts to judge, for instance 12,24,30")
+    add("--output", required=True, help="folder for impact.json and impact.html")
+    add("--bootstrap-server", help="HOST:PORT")
+    add("--kafka-config", help="client properties file; the only place for credentials")
+    add("--from", dest="since", help="ISO 8601; skip older records")
+    add("--to", dest="until", help="ISO 8601; stop at the first record not older than this")
+    add("--sample", help="a share (0.05 or 5%%) or a number of records; the default is everything")
+    add("--seed", type=int, help="repeat an earlier sample (its seed is in impact.json)")
+    add("--groups-file", help='committed offsets: {"group": {"0": 123, "1": null}}')
+    add("--show-keys", action="store_true", help="show keys as they are; they may be personal data")
+    add("--hash-key-file", help="secret for the keyed hash of keys, so that hashes of two runs can be compared")
+    add("--max-unexplained", type=float, default=MAX_UNEXPLAINED, help="share of records no single rule need explain")
+    add("--top", type=int, default=20, help="how many of the largest keys to list")
+    add("--timeout", type=float, default=30.0, help="seconds to wait for the broker's answers")
+    given = parser.parse_args(list(arguments))
+    if not 0 <= given.max_unexplained < 1:
+        raise SpecError(f"--max-unexplained {given.max_unexplained} is not a share from 0 to below 1.")
+    if not 1 <= given.top <= 1000:
+        raise SpecError(f"--top {given.top}: give a number from 1 to 1000.")
+    if not 1 <= given.timeout <= 600:
+        raise SpecError(f"--timeout {given.timeout}: give 1 to 600 seconds.")
+    since, until = parse_time("--from", given.since), parse_time("--to", given.until)
+    if since is not None and until is not None and since >= until:
+        raise SpecError(f"--from {given.since} is not before --to {given.until}; no record can lie between.")
+    secret, origin = _hash_key(given.hash_key_file)
+    return Request(
+        topic=given.topic,
+        candidates=parse_candidates(given.candidates),
+        properties=client_properties(given.kafka_config, given.bootstrap_server),
+        since_ms=since,
+        until_ms=until,
+        sample=parse_sample(given.sample),
+        seed=given.seed if given.seed is not None else secrets.randbelow(1 << 31),
+        commits=impact_groups.read_groups(given.groups_file) if given.groups_file else None,
+        names=KeyNames(None if given.show_keys else secret),
+        hash_key=origin,
+        max_unexplained=given.max_unexplained,
+        top=given.top,
+        timeout_s=given.timeout,
+        output=prepare_folder(given.output),
+    )
+
+
+def _hash_key(path: str | None) -> tuple[bytes, str]:
+    if path is None:
+        return os.urandom(32), "random"
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise SpecError(f"--hash-key-file {path}: {error.strerror}.") from error
+    if len(secret) < 16:
+        raise SpecError(f"--hash-key-file {path}: at least 16 bytes are needed, or keys can be found by trying.")
+    return secret, "file"
+
+
+def freeze(spark: SparkSession, request: Request) -> Frozen:
+    """Ask the broker once for everything the scan needs; nothing is read yet."""
+    with Cluster(spark, request.properties, request.timeout_s) as cluster:
+        topic = cluster.topic(request.topic)
+        if topic.without_leader:
+            raise Unreadable(
+                f"topic {topic.name}: partitions {list(topic.without_leader)} have no leader, so their records cannot "
+                "be read and no figure would be whole. Try again when they are back."
+            )
+        log = cluster.ranges(topic)
+        since = None if request.since_ms is None else _offsets(cluster, topic, request.since_ms)
+        until = None if request.until_ms is None else _offsets(cluster, topic, request.until_ms)
+        ranges = between(log, since, until)
+        edges = [0, 1]
+        if total(ranges.values()):
+            firsts = [found[1] for found in cluster.first_at(topic, request.since_ms or 0).values() if found]
+            lasts = [t for t in cluster.latest_timestamps(topic).values() if t is not None]
+            first, last = min(firsts, default=0), max(lasts, default=0)
+            if request.until_ms is not None:
+                last = min(last, request.until_ms - 1)
+
+            def before(moment_ms: int) -> int:
+                at = _offsets(cluster, topic, moment_ms)
+                return sum(min(max(at.get(p, r.end), r.start), r.end) - r.start for p, r in ranges.items())
+
+            edges = slice_edges(first, max(first, last), before, total(ranges.values()), SLICES)
+    return Frozen(topic, ranges, sampled(ranges, request.sample, request.seed), edges, log)
+
+
+def _offsets(cluster: Cluster, topic: Topic, moment_ms: int) -> dict[int, int]:
+    return {p: found[0] for p, found in cluster.first_at(topic, moment_ms).items() if found}
+
+
+def records_of(spark: SparkSession, request: Request, design: Design, *, available: int) -> DataFrame:
+    """The records of the sample (or all), with the number of the replicate they belong to."""
+    offsets = sum(end - start for block in design.blocks for start, end in block.values())
+    tasks = max(-(-offsets // _OFFSETS_PER_TASK), available if offsets > _SMALL else 1)
+    each = -(-tasks // design.replicates)
+    parts = [
+        read(
+            spark,
+            request.properties,
+            request.topic,
+            {p: Range(*ends) for p, ends in block.items()},
+            min_partitions=each,
+            poll_timeout_s=max(20.0, request.timeout_s),
+        ).withColumn("replicate", F.lit(number))
+        for number, block in enumerate(design.blocks)
+    ]
+    return reduce(DataFrame.union, parts)
+
+
+def scan(spark: SparkSession, records: DataFrame, plan: ScanPlan, boundaries_ms: Sequence[int], offsets: int) -> Sums:
+    """Read, group, hash, add up: one Spark job. The shuffle is as wide as the offsets ask for."""
+    tasks = impact_query.shuffle_partitions(offsets, cores(spark))
+    spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    measures = impact_query.with_measures(records, boundaries_ms)
+    groups = impact_query.grouped(measures, plan.packing, plan.replicates)
+    rows = impact_query.summarised(groups, plan, tasks).toLocalIterator()
+    return merge(bytes(row["sums"]) for row in rows) or nothing(plan)
+
+
+def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impact:
+    """All figures of the topic. A second pass follows only where the first one found earlier partition counts."""
+    started = time.monotonic()
+    design, n = frozen.design, len(frozen.topic.partitions)
+    read_offsets = sum(end - start for block in design.blocks for start, end in block.values())
+    records = records_of(spark, request, design, available=cores(spark))
+    boundaries = frozen.edges_ms[1:-1]
+    largest = max((r.size for r in frozen.ranges.values()), default=0)
+
+    def plan_of(earlier: Sequence[RuleAt]) -> ScanPlan:
+        return ScanPlan(
+            partitions=n,
+            candidates=request.candidates,
+            rules=tuple((r.name, r.partitions) for r in rules_at(n, earlier)),
+            packing=impact_query.packing(len(boundaries) + 1, largest),
+            replicates=design.replicates,
+            top=request.top,
+        )
+
+    plan = plan_of(())
+    sums = scan(spark, records, plan, boundaries, read_offsets) if read_offsets else nothing(plan)
+    if earlier := _earlier(sums, plan, request.max_unexplained):
+        plan = plan_of(earlier)
+        sums = scan(spark, records, plan, boundaries, read_offsets)
+    figures = Figures(sums, plan, design.fraction, request.names)
+    part = figures.partitioner(request.max_unexplained)
+    totals = figures.totals()
+    kind = model.kind_of(totals["records"], totals["keyed_records"])
+    groups = _groups(spark, request, frozen, part.name or "murmur2") if request.commits else []
+    result = model.Impact(
+        topic=frozen.topic.name,
+        topic_id=frozen.topic.topic_id,
+        taken_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        kind=kind,
+        in_place=model.in_place(kind),
+        **totals,
+        partitioner=part,
+        slices=figures.slices(frozen.edges_ms, part),
+        source=figures.source(),
+        top_keys=figures.top_keys(),
+        top_keys_by_bytes=figures.top_keys(by_bytes=True),
+        schema_prefixes=figures.schema_prefixes(),
+        limits=figures.limits(),
+        candidates=[figures.candidate(c) for c in range(len(request.candidates))],
+        groups=groups,
+        measured=model.Measured(
+            ranges={p: (r.start, r.end) for p, r in frozen.ranges.items()},
+            offsets_read=read_offsets,
+            since=_iso(request.since_ms),
+            until=_iso(request.until_ms),
+            isolation="read_committed",
+            seconds=round(time.monotonic() - started, 3),
+            keys_shown=request.names.secret is None,
+            hash_key=request.hash_key,
+            sample=None
+            if design.whole
+            else model.Sample(
+                fraction=design.fraction,
+                replicates=design.replicates,
+                ranges_read=sum(map(len, design.blocks)),
+                records_read=int(sums.records.sum()),
+                confidence=CONFIDENCE,
+                seed=request.seed,
+            ),
+        ),
+    )
+    return result.model_copy(update={"findings": findings(result, request.max_unexplained)})
+
+
+def _iso(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _earlier(sums: Sums, plan: ScanPlan, max_unexplained: float) -> list[RuleAt]:
+    """Earlier partition counts, looked for among the pairs that today's best rule leaves unexplained."""
+    import numpy as np
+
+    keyed = int(sums.keyed.sum())
+    totals = {
+        bit: sum(int(r.sum()) for mask, (_, r) in sums.buckets.items() if mask >> bit & 1) for bit in range(len(RULES))
+    }
+    ranked = sorted(totals, key=lambda bit: (-totals[bit], bit))
+    if not sums.pairs or keyed - totals[ranked[0]] <= max_unexplained * keyed:
+        return []
+    hashes, lies_in, weights = (np.concatenate([pair[i] for pair in sums.pairs]) for i in range(3))
+    names = sorted({rule.hash for rule in RULES})
+    values = {name: hashes[:, i] for i, name in enumerate(names)}
+    return earlier_counts(KeyHashes(values), lies_in, weights, plan.partitions, [RULES[bit].name for bit in ranked[:3]])
+
+
+def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str) -> list[model.GroupImpact]:
+    """The groups' tails, read to the same ends as the scan; as large a sample as was asked for the whole."""
+    commits = request.commits or {}
+    unknown = {g: sorted(set(c) - set(frozen.log_ranges)) for g, c in commits.items()}
+    if wrong := {g: ps for g, ps in unknown.items() if ps}:
+        raise SpecError(f"--groups-file names partitions that topic {request.topic} does not have: {wrong}.")
+    where = impact_groups.starts(commits, frozen.log_ranges)
+    tails = impact_groups.tails(where, frozen.log_ranges)
+    larger = [m for m in request.candidates if m > len(frozen.topic.partitions)]
+    partitions = [p for p, r in tails.items() if r.size]
+    cells: dict[tuple[int, int, int], list[int]] = {}
+    design = sampled(tails, request.sample if not frozen.design.whole else None, request.seed)
+    if partitions:
+        cells = impact_groups.unread_by_piece(
+            records_of(spark, request, design, available=cores(spark)),
+            where,
+            partitions,
+            count=len(frozen.topic.partitions),
+            candidates=larger,
+            rule=rule,
+        )
+    return group_impacts(
+        cells,
+        where,
+        {p: impact_groups.cuts(where, p) for p in tails},
+        commits,
+        candidates=larger,
+        replicates=design.replicates,
+        fraction=design.fraction,
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; the exit code."""
+    request = parse(arguments)
+    spark = get_session(
+        f"key_rehash_impact {request.topic}",
+        {
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20),
+        },
+    )
+    ship_code(spark)
+    try:
+        result = measure(spark, request, freeze(spark, request))
+    except (Py4JJavaError, PySparkException) as error:
+        raise _unreadable(request.topic, error) from error
+    answer = result.to_json()
+    write_json(request.output / "impact.json", answer)
+    for finding in result.findings:
+        print(finding.line(), file=sys.stderr)
+    _write_report(request.output, answer)
+    print(request.output / "impact.json")
+    return 0
+
+
+def _unreadable(topic: str, error: Exception) -> Unreadable:
+    text = str(getattr(error, "java_exception", None) or error)
+    if "OffsetOutOfRange" in text or "failOnDataLoss" in text:
+        return Unreadable(
+            f"topic {topic}: records expired while they were read, so no figure would be whole. Run the job again; "
+            "with a short retention give --from."
+        )
+    cause = next((line.strip() for line in text.splitlines() if "Caused by" in line or "kafka" in line.lower()), "")
+    return Unreadable(
+        f"topic {topic} could not be read to the end ({cause[:300] or text.splitlines()[0][:300]}). Is the broker "
+        "reachable? Nothing was written; run the job again."
+    )
+
+
+def _write_report(folder: Path, answer: dict[str, Any]) -> None:
+    """``impact.html``, last and guarded: a report that cannot be drawn takes nothing from the figures."""
+    try:
+        from topicshift_spark.report import render_impact
+
+        write_text(folder / "impact.html", render_impact(answer))
+    except Exception as error:  # noqa: BLE001
+        print(f"warning: impact.html was not written ({type(error).__name__}: {error})", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run(main)

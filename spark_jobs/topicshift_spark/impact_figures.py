@@ -1,0 +1,333 @@
+"""From the sums of the scan to the figures of ``impact.json``, exact or with their confidence intervals."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from topicshift.core import impact as model
+from topicshift.core import skew
+from topicshift.core.fingerprint import Bucket, Observed, RuleAt, fingerprint, spread
+from topicshift.core.partitioning import expected_same_index, parents_of, partition_of
+from topicshift.core.sampling import Interval, distinct, largest, ratio, student_t, total
+from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
+
+
+@dataclass(frozen=True)
+class KeyNames:
+    """How keys are shown: as they are (``secret`` None), or as HMAC-SHA-256 under a secret, 16 hex digits."""
+
+    secret: bytes | None
+
+    def __call__(self, key: bytes) -> str:
+        """The name of a key in the result."""
+        if self.secret is not None:
+            return hmac.new(self.secret, key, hashlib.sha256).hexdigest()[:16]
+        text = key[:256].decode("utf-8", errors="replace")
+        shown = text if text.isprintable() and "\ufffd" not in text else f"0x{key[:128].hex()}"
+        return shown + ("..." if len(key) > 256 else "")
+
+
+def _ends(name: str, interval: Interval, *, whole: bool, integer: bool = True) -> dict[str, Any]:
+    """``name``, and beside it ``name_low`` and ``name_high`` unless everything was read."""
+
+    def figure(x: float, up: bool) -> float | int:
+        if not integer:
+            return x
+        return math.ceil(x - 1e-9) if up else math.floor(x + 1e-9)
+
+    value = round(interval.value) if integer else interval.value
+    if whole:
+        return {name: value}
+    return {name: value, f"{name}_low": figure(interval.low, False), f"{name}_high": figure(interval.high, True)}
+
+
+def _lists(name: str, intervals: Sequence[Interval], *, whole: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {name: [round(i.value) for i in intervals]}
+    if not whole:
+        out[f"{name}_low"] = [math.floor(i.low + 1e-9) for i in intervals]
+        out[f"{name}_high"] = [math.ceil(i.high - 1e-9) for i in intervals]
+    return out
+
+
+class Figures:
+    """Turns the sums into parts of the model. ``fraction`` is the share of the offsets that was read."""
+
+    def __init__(self, sums: Sums, plan: ScanPlan, fraction: float, names: KeyNames) -> None:
+        self.sums, self.plan, self.fraction, self.names = sums, plan, fraction, names
+        self.whole = fraction >= 1
+        self.keyed = sums.keyed.sum(axis=1)
+
+    def sum(self, name: str, replicates: Any, comparisons: int = 1) -> dict[str, Any]:
+        """A field that is a total."""
+        interval = total([float(x) for x in replicates], self.fraction, comparisons=comparisons)
+        return _ends(name, interval, whole=self.whole)
+
+    def count(self, name: str, things: Distinct, at_most: float = math.inf) -> dict[str, Any]:
+        """A field that counts distinct things."""
+        interval = distinct(things.seen, [float(x) for x in things.once], things.twice, self.fraction, at_most=at_most)
+        return _ends(name, interval, whole=self.whole)
+
+    def per_partition(self, grid: Any) -> list[Interval]:
+        """The totals of the columns of [replicate, partition], each with its own 95 % interval."""
+        return [total(grid[:, p].astype(float).tolist(), self.fraction) for p in range(grid.shape[1])]
+
+    def largest_share(self, grid: Any) -> Interval | None:
+        """The largest column's share of the whole."""
+        bottoms = grid.sum(axis=1).astype(float).tolist()
+        n = grid.shape[1]
+        shares = [ratio(grid[:, p].astype(float).tolist(), bottoms, self.fraction, comparisons=n) for p in range(n)]
+        known = [s for s in shares if s is not None]
+        return largest(known) if known else None
+
+    def totals(self) -> dict[str, Any]:
+        """The fields of the topic as a whole."""
+        s = self.sums
+        keyed_high = total(self.keyed.astype(float).tolist(), self.fraction).high
+        several = distinct(
+            s.strays.seen, [float(x) for x in s.strays.once], s.strays.twice, self.fraction, at_most=keyed_high
+        )
+        # A key in several partitions has at least one pair that the best rule does not explain.
+        ends = Interval(
+            min(max(s.several, several.value), several.high) if not self.whole else s.several,
+            s.several,
+            max(s.several, several.high),
+        )
+        return {
+            **self.sum("records", s.records.sum(axis=1)),
+            **self.sum("keyed_records", self.keyed),
+            **self.sum("null_keys", s.null_keys.sum(axis=1)),
+            **self.sum("empty_keys", s.empty_keys.sum(axis=1)),
+            **self.sum("tombstones", s.tombstones),
+            **self.sum("bytes", s.value_bytes.sum(axis=1)),
+            **self.count("distinct_keys", s.keys, keyed_high),
+            **_ends("keys_in_several_partitions", ends, whole=self.whole),
+        }
+
+    def observed(self) -> Observed:
+        """The signatures, for the fingerprint."""
+        buckets = {m: Bucket(pairs, records.tolist()) for m, (pairs, records) in self.sums.buckets.items()}
+        rules = [RuleAt(name, count) for name, count in self.plan.rules]
+        return Observed(
+            self.plan.partitions, rules, buckets, self.fraction, several=self.sums.several, distinct=self.sums.keys.seen
+        )
+
+    def partitioner(self, max_unexplained: float) -> model.Partitioner:
+        """The fingerprint, and where empty and null keys lie."""
+        found = fingerprint(self.observed(), max_unexplained=max_unexplained)
+        expected = partition_of(found.name or "murmur2", b"", self.plan.partitions)
+        return found.model_copy(
+            update={
+                "empty_keys": spread(self.sums.empty_keys.sum(axis=0).tolist(), expected),
+                "null_keys": spread(self.sums.null_keys.sum(axis=0).tolist(), None),
+            }
+        )
+
+    def source(self) -> model.Source:
+        """The topic as it is."""
+        grid = self.sums.records
+        records = self.per_partition(grid)
+        share, keyed = self.largest_share(grid), self.largest_share(self.sums.keyed)
+        values = [r.value for r in records]
+        nothing = Interval(0.0, 0.0, 0.0)
+        shares = _ends("max_partition_share", share or nothing, whole=self.whole, integer=False)
+        return model.Source(
+            partitions=self.plan.partitions,
+            **_lists("partition_records", records, whole=self.whole),
+            partition_bytes=[round(i.value) for i in self.per_partition(self.sums.value_bytes)],
+            keyed_partition_records=[round(i.value) for i in self.per_partition(self.sums.keyed)],
+            **(shares if share else {"max_partition_share": None}),
+            max_keyed_partition_share=keyed.value if keyed else None,
+            hot_partitions=skew.hot_partitions(values),
+            imbalance=skew.imbalance(values),
+            gini=skew.gini(values),
+        )
+
+    def candidate(self, c: int) -> model.Candidate:
+        """One candidate count."""
+        m, s = self.plan.candidates[c], self.sums
+        grid = s.placed[c]
+        records = self.per_partition(grid)
+        values = [r.value for r in records]
+        fields: dict[str, Any] = {}
+        share = self.largest_share(grid)
+        if share is None:
+            fields |= {"max_partition_share": None, "imbalance": None, "gini": None}
+        else:
+            fields |= _ends("max_partition_share", share, whole=self.whole, integer=False)
+            over = Interval(share.value * m, share.low * m, share.high * m)
+            fields |= _ends("imbalance", over, whole=self.whole, integer=False)
+            fields |= _ends("gini", self._gini(grid, values), whole=self.whole, integer=False)
+        return model.Candidate(
+            partitions=m,
+            **self.count("moved_keys", s.moved_keys[c], total(self.keyed.astype(float).tolist(), self.fraction).high),
+            **self.sum("moved_records", s.moved_records[c]),
+            **self.sum("relocated_records", s.relocated[c]),
+            **_lists("partition_records", records, whole=self.whole),
+            **_lists("partition_bytes", self.per_partition(s.placed_bytes[c]), whole=self.whole),
+            **fields,
+            hot_partitions=skew.hot_partitions(values),
+            parents_max=parents_of(self.plan.partitions, m),
+            **self._same_index(c),
+            same_index_share_expected=expected_same_index(self.plan.partitions, m),
+        )
+
+    def _gini(self, grid: Any, values: Sequence[float]) -> Interval:
+        """Shares that are off by d in sum move the Gini coefficient by no more than d."""
+        value = skew.gini(values) or 0.0
+        if self.whole:
+            return Interval(value, value, value)
+        bottoms = grid.sum(axis=1).astype(float).tolist()
+        n = grid.shape[1]
+        off = 0.0
+        for p in range(n):
+            share = ratio(grid[:, p].astype(float).tolist(), bottoms, self.fraction)
+            off += max(share.high - share.value, share.value - share.low) if share else 0.0
+        return Interval(value, max(0.0, value - off), min(1.0, value + off))
+
+    def _same_index(self, c: int) -> dict[str, Any]:
+        """Keys that keep their index. In a sample the seen keys stand for all: a hash knows nothing of frequencies."""
+        seen, moved = self.sums.keys.seen, self.sums.moved_keys[c].seen
+        if not seen:
+            return {"same_index_share": None}
+        share = 1 - moved / seen
+        if self.whole:
+            return {"same_index_share": share}
+        z = student_t(0.975, 1000)
+        half = (z * z / (2 * seen) + z * math.sqrt(share * (1 - share) / seen + z * z / (4 * seen * seen))) / (
+            1 + z * z / seen
+        )
+        return {
+            "same_index_share": share,
+            "same_index_share_low": max(0.0, share - half),
+            "same_index_share_high": min(1.0, share + half),
+        }
+
+    def top_keys(self, *, by_bytes: bool = False) -> list[model.TopKey]:
+        """The largest keys. In a sample the intervals hold for every key that was seen, not just for those shown."""
+        all_keyed = float(self.keyed.sum())
+        all_bytes = float(self.sums.keyed_bytes.sum())
+        position = 1 if by_bytes else 0
+        out = []
+        for records, size, key, partitions, per_replicate in sorted(
+            self.sums.top, key=lambda t: (-t[position], -t[1 - position], t[2])
+        )[: self.plan.top]:
+            counts = total(per_replicate, self.fraction, comparisons=max(1, self.sums.keys.seen))
+            share = self._key_share(records, counts, all_keyed)
+            out.append(
+                model.TopKey(
+                    key=self.names(key),
+                    **_ends("records", counts, whole=self.whole),
+                    bytes=round(size / self.fraction),
+                    **_ends("share", share, whole=self.whole, integer=False),
+                    bytes_share=size / all_bytes if all_bytes else 0.0,
+                    partitions=partitions,
+                )
+            )
+        return out
+
+    def _key_share(self, seen: int, counts: Interval, all_keyed: float) -> Interval:
+        value = seen / all_keyed
+        if self.whole:
+            return Interval(value, value, value)
+        keyed = total(self.keyed.astype(float).tolist(), self.fraction)
+        return Interval(value, counts.low / keyed.high, min(1.0, counts.high / max(1.0, keyed.low)))
+
+    def limits(self) -> model.Limits:
+        """The bound that the hottest key sets."""
+        if not self.sums.top:
+            return model.Limits(hottest_key_share=None, useful_partitions=None)
+        top = self.top_keys()
+        first = top[0]
+        fields: dict[str, Any] = {
+            "hottest_key_share": first.share,
+            "useful_partitions": skew.useful_partitions(first.share),
+        }
+        if not self.whole:
+            low = max(k.share_low or 0.0 for k in top)
+            high = max(k.share_high or 0.0 for k in top)
+            fields |= {"hottest_key_share_low": low, "hottest_key_share_high": high}
+            fields |= {
+                "useful_partitions_low": skew.useful_partitions(high),
+                "useful_partitions_high": skew.useful_partitions(low),
+            }
+        return model.Limits(**fields)
+
+    def schema_prefixes(self) -> model.SchemaPrefixes | None:
+        """Schema ids, where the keys look as if they had some. Counts are of what was read."""
+        ids = self.sums.schema_ids
+        keys = {i: k for i, (k, _) in ids.items()}
+        if not skew.looks_like_schema_ids(keys, self.sums.keys.seen, overflow=self.sums.schema_overflow):
+            return None
+        largest_first = sorted(ids.items(), key=lambda item: -item[1][0])
+        return model.SchemaPrefixes(
+            keys=sum(keys.values()),
+            records=round(sum(r for _, r in ids.values()) / self.fraction),
+            ids=[model.SchemaId(id=i, keys=k, records=round(r / self.fraction)) for i, (k, r) in largest_first[:50]],
+        )
+
+    def slices(self, edges_ms: Sequence[int], part: model.Partitioner) -> list[model.Slice]:
+        """The time slices with the rule that explains most of each."""
+        counts = self.sums.slices.sum(axis=0) / self.fraction
+        out = []
+        for i, records in enumerate(counts.tolist()):
+            shares = {r.name: r.by_slice[i] for r in part.rules if i < len(r.by_slice)}
+            known = {name: share for name, share in shares.items() if share is not None}
+            best = max(known, key=lambda n: known[n], default=None)
+            out.append(
+                model.Slice(
+                    start=iso(edges_ms[i]),
+                    end=iso(edges_ms[i + 1]),
+                    records=round(records),
+                    best=best,
+                    best_share=known[best] if best else None,
+                )
+            )
+        return out
+
+
+def iso(milliseconds: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC; times no calendar holds as they are."""
+    moment = np.datetime64(milliseconds, "ms")
+    return f"{moment}Z"
+
+
+def group_impacts(
+    cells: Mapping[tuple[int, int, int], Sequence[int]],
+    where: Mapping[str, Mapping[int, int]],
+    cuts: Mapping[int, Sequence[int]],
+    commits: Mapping[str, Mapping[int, int | None]],
+    *,
+    candidates: Sequence[int],
+    replicates: int,
+    fraction: float,
+) -> list[model.GroupImpact]:
+    """Per group the unread records and those that an increase would let be overtaken, from the pieces of the tails."""
+    out = []
+    whole = fraction >= 1
+    for group, begins in where.items():
+        sums = np.zeros((1 + len(candidates), replicates))
+        for (replicate, partition, piece), row in cells.items():
+            if cuts[partition][piece] >= begins[partition]:
+                sums[:, replicate] += row
+        never = sorted(p for p in begins if commits[group].get(p) is None)
+        out.append(
+            model.GroupImpact(
+                group=group,
+                **_ends("unread", total(sums[0].tolist(), fraction), whole=whole),
+                never_committed=never,
+                overtaken=[
+                    model.Overtaken(
+                        partitions=m, **_ends("records", total(sums[1 + i].tolist(), fraction), whole=whole)
+                    )
+                    for i, m in enumerate(candidates)
+                ],
+            )
+        )
+    return out
