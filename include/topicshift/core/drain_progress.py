@@ -155,6 +155,7 @@ class _Partition:
     """How fast the lag shrinks."""
     reading: float = 0.0
     """How fast the commit moves."""
+    looks: int = 1
 
 
 @dataclass
@@ -235,7 +236,8 @@ class Tracker:
             return
         span = at - old.at
         if span > 0:
-            keep = 0.5 ** (span / _HALF_LIFE_S)
+            keep = 0.0 if old.looks == 1 else 0.5 ** (span / _HALF_LIFE_S)
+            old.looks += 1
             old.rate = keep * old.rate + (1 - keep) * (old.lag - lag) / span
             read = (row.committed or 0) - (old.committed or 0)
             old.reading = keep * old.reading + (1 - keep) * read / span
