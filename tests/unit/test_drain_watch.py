@@ -109,8 +109,6 @@ CONFIG = DrainConfig(second_sample_s=0.0)
 
 def watch(
     world: World, time: Time, inputs: DrainInputs, *, fence: bool = True, **options: object
-def watch(
-    world: World, time: Time, inputs: DrainInputs, *, fence: bool = True, **options: object
 ) -> list[DrainProgress]:
     point = FencePoint(dict(enumerate(world.ends)), "id", time.at) if fence else None
     taker = DrainTaker(world, inputs, fence=point, config=CONFIG, now=time.now)
