@@ -412,18 +412,32 @@ class RoutedConsumer:
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(tp.topic, tp.partition) for tp in partitions}
         offsets = {k: o for k, o in self._dirty().items() if k in keys}
+        give_up = time.monotonic() + _BARRIER_S
+        while offsets and time.monotonic() < give_up:
+            offsets = self._give_back(offsets)
         if offsets:
-            wanted = [TopicPartition(t, p, o) for (t, p), o in offsets.items()]
-            try:
-                if self._leaving:
-                    # A JoinGroup may be under way, and the coordinator answers in order, after minutes perhaps. The
-                    # commit still goes out before LeaveGroup does.
-                    consumer.commit(offsets=wanted, asynchronous=True)
-                else:
-                    consumer.commit(offsets=wanted, asynchronous=False)  # the next owner must see it
-            except KafkaException as exc:
-                log.warning("%s could not commit what it gives back, so it is read again: %s", self._instance, exc)
+            log.warning("%s gives back %d partitions whose last records are read again", self._instance, len(offsets))
         self._forget(keys)
+
+    def _give_back(self, offsets: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Commit what the next owner must see; returns what was refused and may be tried again."""
+        wanted = [TopicPartition(t, p, o) for (t, p), o in offsets.items()]
+        try:
+            if self._leaving:
+                # A JoinGroup may be under way, and the coordinator answers in order, after minutes perhaps: no waiting.
+                # The commit still goes out before LeaveGroup does.
+                self._consumer.commit(offsets=wanted, asynchronous=True)
+                return {}
+            done = self._consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException as exc:
+            log.info("%s commits what it gives back again: %s", self._instance, exc)
+            time.sleep(0.05)
+            return offsets
+        bad = {(tp.topic, tp.partition): tp.error for tp in done if tp.error is not None}
+        if bad:
+            log.info("%s commits what it gives back again: %s", self._instance, next(iter(bad.values())).str())
+            time.sleep(0.05)
+        return {k: o for k, o in offsets.items() if k in bad}
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         log.warning("%s has lost %d partitions to other members", self._instance, len(partitions))
