@@ -21,7 +21,7 @@ from topicshift.core.errors import (
 from topicshift.core.fence import FenceSettings
 from topicshift.core.fence_record import FenceRecord
 from topicshift.ports import Claim, InstanceState, Participant, ParticipantState
-from topicshift.steps.fence import fence, recheck, unfence
+from topicshift.steps.fence import fence, recheck, rehearse, unfence
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 
@@ -367,3 +367,20 @@ def test_without_an_authorizer_the_end_offsets_are_the_judge(world: World) -> No
     assert record.acls_added == []
     assert any("without an authorizer" in n for n in record.notes)
     assert world.unfence() == ()
+
+
+def test_a_rehearsal_asks_everything_and_changes_nothing(world: World) -> None:
+    world.cluster.calls.clear()
+    rehearse(world.cluster, SOURCE)
+    assert set(world.cluster.calls) == {"topic", "acls", "offsets", "producers", "transactions"}
+    assert world.journal.step(world.claim.migration_id, "fence") is None
+
+
+@pytest.mark.parametrize("method", ["acls", "offsets", "producers", "transactions"])
+def test_a_rehearsal_tells_what_the_freeze_would_miss(world: World, method: str) -> None:
+    world.cluster.fail(method, AccessDenied("not allowed"))
+    with pytest.raises(AccessDenied):
+        rehearse(world.cluster, SOURCE)
+    world.cluster.fail(method, Transient("no answer in 15 s"))
+    with pytest.raises(Unreadable, match="no answer in 15 s"):
+        rehearse(world.cluster, SOURCE)

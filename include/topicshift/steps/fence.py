@@ -128,6 +128,23 @@ def recheck(admin: ClusterAdmin, record: FenceRecord, clock: Clock | None = None
     _raise(record, violations)
 
 
+def rehearse(admin: ClusterAdmin, source: str) -> None:
+    """Ask everything that the fence will ask, once, while producers still run: connections are open and warm after.
+
+    Raises ``AccessDenied`` for a right that would be missed inside the freeze, ``NotFound`` for a missing source,
+    ``Unreadable`` for what no broker answers. Changes nothing.
+    """
+    seen = admin.topic(source)
+    if seen is None:
+        raise NotFound(f"topic {source} does not exist, so there is nothing to fence. Check the name.")
+    admin.acls()
+    with _Reader(admin, source, None) as reader:
+        sample = reader.sample(None, (), producers=range(seen.partitions))
+    if sample.errors:
+        text = "; ".join(f"{what}: {why}" for what, why in sample.errors.items())
+        raise Unreadable(f"The fence of {source} could not be proven now: {text}. Nothing was changed.")
+
+
 def unfence(
     admin: ClusterAdmin, journal: Journal, claim: Claim, source: str, clock: Clock | None = None
 ) -> tuple[Acl, ...]:
