@@ -26,6 +26,9 @@ from topicshift.core.snapshot import OtherMigration, Snapshot
 from topicshift.core.spec import Approval, Cutover, Sizing, Spec
 from topicshift.core.target import target_acls, target_configs
 
+_SAID_BY_THE_PLAN = frozenset({"TS708", "TS709", "TS711"})
+"""What the impact report says of keys in general; TS401 to TS403 say what it means for a migration."""
+
 __all__ = ["AclBinding", "Action", "OtherMigration", "Plan", "Snapshot", "make_plan", "resolve_target"]
 
 VOLATILE = frozenset({"TS304", "TS306", "TS309", "TS310"})
@@ -270,7 +273,9 @@ def _from_impact(snapshot: Snapshot) -> list[Finding]:
     out = []
     for raw in (snapshot.impact or {}).get("findings", []):
         try:
-            out.append(Finding.model_validate(raw))
+            finding = Finding.model_validate(raw)
+            if finding.code not in _SAID_BY_THE_PLAN:
+                out.append(finding)
         except ValidationError as err:
             out.append(
                 Finding(

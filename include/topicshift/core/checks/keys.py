@@ -1,4 +1,4 @@
-"""TS451 to TS454: what impact.json says about the keys."""
+"""TS401 to TS404: what impact.json says about the keys."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from topicshift.core.spec import Sizing
 @check(
     Scope.KEYS,
     CodeDoc(
-        "TS451",
+        "TS401",
         (Level.WARNING,),
         "The keys were not measured, or the source held no record: hot keys, partitioner and skew are not known.",
         "Run the assessment (`topic_assessment`), which makes impact.json.",
     ),
     CodeDoc(
-        "TS452",
+        "TS402",
         (Level.ERROR,),
         "No record of the source has a key, so no order per key can break: it may be altered in place.",
         "Increase it in place with `kafka-topics.sh --alter`; no migration, no freeze.",
     ),
     CodeDoc(
-        "TS453",
+        "TS403",
         (Level.WARNING,),
         "Some records have a key and some have none; the latter have no order to keep and go anywhere.",
         "Nothing to do if that is meant.",
     ),
     CodeDoc(
-        "TS454",
+        "TS404",
         (Level.WARNING,),
         "One key, or the hottest partition under the planned count, is more than one consumer can work through.",
         "Split the hot key, or speed up its consumer; no count of partitions helps a single key.",
@@ -43,7 +43,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     impact = facts.snapshot.impact
     if impact is None or not impact.get("records"):
         yield find(
-            "TS451",
+            "TS401",
             Level.WARNING,
             "keys",
             "the keys were not measured." if impact is None else "the source held no record to measure.",
@@ -58,7 +58,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         up = source is not None and count is not None and count > source.partitions
         command = f"`kafka-topics.sh --alter --topic {facts.spec.source} --partitions {count}`"
         yield find(
-            "TS452",
+            "TS402",
             Level.ERROR,
             "source",
             f"none of its {records:,} records has a key.",
@@ -70,7 +70,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         return
     if keyed < records:
         yield find(
-            "TS453",
+            "TS403",
             Level.WARNING,
             "source",
             f"{records - keyed:,} of its {records:,} records have no key.",
@@ -88,7 +88,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(sizing, Sizing):
         if hottest is not None and hottest * sizing.throughput > sizing.per_consumer:
             yield find(
-                "TS454",
+                "TS404",
                 Level.WARNING,
                 "keys",
                 f"the hottest key has {hottest:.1%} of the records, {hottest * sizing.throughput:,.0f}/s at the wanted "
@@ -98,7 +98,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif share is not None and share * sizing.throughput > sizing.per_consumer:
             yield find(
-                "TS454",
+                "TS404",
                 Level.WARNING,
                 "partitions",
                 f"the hottest of {count} partitions would get {share:.1%}, {share * sizing.throughput:,.0f}/s at the "
@@ -108,7 +108,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
             )
     elif hottest is not None and count is not None and count > 1 and hottest > max(0.3, 2 / count):
         yield find(
-            "TS454",
+            "TS404",
             Level.WARNING,
             "keys",
             f"the hottest key has {hottest:.1%} of the records; an even share of a partition is {1 / count:.1%}.",

@@ -1,0 +1,198 @@
+"""impact.html: one file, no network, the verdict first, every number of impact.json, nothing that breaks out."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.impact_sample import ERROR, WARNING, impact, unkeyed
+
+from topicshift.core.choice import choose
+from topicshift.core.errors import SpecError
+from topicshift.core.sizing import SizingInput, recommend
+from topicshift.reporting.impact import plotly_script, render
+
+
+class _Page(HTMLParser):
+    """Text, figures and references of a page; complains about elements that are not closed."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.ids: list[str] = []
+        self.figures: list[str] = []
+        self.references: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == [], f"not closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data"):
+                self.references.append(str(value))
+            if name == "id":
+                self.ids.append(str(value))
+            if name == "data-figure":
+                self.figures.append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.text += " " + " ".join(data.split())
+
+
+def figures(html: str) -> dict[str, Any]:
+    found = re.findall(r'<script type="application/json" id="figure-([^"]+)">(.*?)</script>', html, re.S)
+    return {name: json.loads(text) for name, text in found}
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(impact().to_json())
+
+
+def test_one_file_without_network(page: str) -> None:
+    assert _Page(page).references == []
+    assert "default-src 'none'" in page
+    bare = re.sub(r'id="plotly">.*?</script>', "", page, flags=re.S)
+    assert "http" not in bare.replace("http-equiv", "") and "@import" not in bare and "url(" not in bare
+    assert len(page) < 2_500_000
+
+
+def test_the_script_travels_compressed_and_unpacks_to_plotly() -> None:
+    from plotly.offline import get_plotlyjs
+
+    assert gzip.decompress(base64.b64decode(plotly_script())).decode() == get_plotlyjs()
+
+
+def test_light_dark_and_a_phone(page: str) -> None:
+    assert "prefers-color-scheme: dark" in page and "width=device-width" in page and "max-width: 30rem" in page
+
+
+def test_the_verdict_and_the_recommendation_come_first(page: str) -> None:
+    text = _Page(page).text
+    first = [text.index(w) for w in ("Keyed: move it to a new topic", "take", "The topic today", "How it was measured")]
+    assert first == sorted(first)
+    choice = choose(impact())
+    assert f"<b>{choice.partitions}</b>" in page and str(choice.runner_up) in text
+
+
+def test_every_figure_has_its_data_and_its_numbers(page: str) -> None:
+    drawn = figures(page)
+    assert set(_Page(page).figures) == set(drawn) == {"curve", "slices", *(f"bars-{m}" for m in (12, 18, 24, 30, 60))}
+    report = impact()
+    for c in report.candidates:
+        now, then = drawn[f"bars-{c.partitions}"]["data"][:2]
+        assert len(now["x"]) == 6 and len(then["x"]) == c.partitions
+        total = sum(c.partition_records)
+        assert then["y"] == pytest.approx([100 * r / total for r in c.partition_records], abs=1e-3)
+    curve = drawn["curve"]["data"][-1]
+    assert dict(zip(curve["x"], curve["y"], strict=True)) == pytest.approx(
+        {c.partitions: 100 * (c.max_partition_share or 0) for c in report.candidates}
+    )
+    assert "template" not in drawn["curve"]["layout"]
+
+
+def test_hot_partitions_stand_out() -> None:
+    drawn = figures(render(impact(hot_share=0.5)))
+    assert "#000003" in drawn["bars-12"]["data"][1]["marker"]["color"]
+    assert "#000003" not in figures(render(impact()))["bars-12"]["data"][1]["marker"]["color"]
+
+
+def test_findings_carry_code_reason_and_remedy() -> None:
+    html = render(impact(findings=[WARNING, ERROR], mixture=True))
+    text = _Page(html).text
+    assert text.index("TS499") < text.index("TS498")
+    for words in (ERROR.seen, ERROR.why, ERROR.do, "Move it only after 1 finding", "No single rule explains"):
+        assert words in text
+    assert "consistent over 6 partitions wrote 50.0 %" in text
+
+
+def test_a_sample_says_so_and_shows_its_intervals() -> None:
+    html = render(impact(sampled=True).to_json())
+    text = _Page(html).text
+    assert "sample of 5.0 %" in text and "95 % confidence" in text
+    c = impact(sampled=True).candidates[0]
+    assert f"({c.moved_keys_low:,} – {c.moved_keys_high:,})" in text
+    assert "95 % interval" in html and "arrayminus" in html
+    assert "95 % interval" not in render(impact())
+
+
+def test_an_unkeyed_topic_is_told_to_grow_in_place() -> None:
+    html = render(unkeyed().to_json())
+    text = _Page(html).text
+    assert "No keys: increase it in place" in text and "take" not in text
+    assert figures(html) == {} and "plotly" not in html, "nothing to draw needs no script"
+
+
+def test_an_empty_topic() -> None:
+    from topicshift.core.impact import Kind
+
+    assert "Nothing to judge by" in render(unkeyed().model_copy(update={"kind": Kind.EMPTY, "records": 0}))
+
+
+def test_rates_go_before_skew() -> None:
+    sizing = recommend(SizingInput(throughput=100_000, per_consumer=5_000, source_partitions=6))
+    html = render(impact(), sizing)
+    assert "<b>30</b>" in html and "with 25% headroom at least 25" in html
+
+
+def test_what_a_topic_or_key_is_called_cannot_break_out() -> None:
+    nasty = "</script><script>alert(1)</script>"
+    report = impact(topic=nasty)
+    keys = [report.top_keys[0].model_copy(update={"key": nasty})]
+    rules = [r.model_copy(update={"name": nasty}) for r in report.partitioner.rules]
+    part = report.partitioner.model_copy(update={"rules": rules, "name": nasty})
+    finding = ERROR.model_copy(update={"seen": f"{nasty} `{nasty}`."})
+    html = render(report.model_copy(update={"top_keys": keys, "partitioner": part, "findings": [finding]}))
+    assert "<script>alert" not in html
+    assert _Page(html).text.count("alert(1)") >= 4
+    assert figures(html)["slices"]["data"][0]["y"][0] == nasty
+
+
+def test_what_is_no_impact_report_is_refused() -> None:
+    for wrong in ({}, {"version": "x"}, impact().to_json() | {"records": "many"}):
+        with pytest.raises(SpecError, match="no impact report of this version"):
+            render(wrong)
+
+
+@pytest.mark.parametrize(
+    ("changes", "partitions", "says"),
+    [
+        ({"hot_share": 0.001, "keys": 20000}, 24, "exactly one parent"),
+        ({"hot_share": 0.4}, 12, "No count relieves the hottest partition"),
+        ({"hot_share": 0.06}, 12, "beyond 17 partitions"),
+        ({"counts": (3,)}, 3, "hottest partition"),
+        ({"counts": ()}, None, "no keyed record"),
+        ({"counts": (6,)}, None, "no keyed record"),
+    ],
+)
+def test_choosing_by_skew(changes: dict, partitions: int | None, says: str) -> None:
+    choice = choose(impact(**changes))
+    assert choice.partitions == partitions
+    assert any(says in r for r in choice.reasons), choice.reasons
+
+
+def test_the_job_writes_it_whole(tmp_path: Path) -> None:
+    from topicshift_spark.report import write_html
+
+    target = tmp_path / "impact.html"
+    write_html(impact().to_json(), target)
+    assert target.read_text("utf-8") == render(impact())
+    with pytest.raises(SpecError):
+        write_html({}, tmp_path / "other.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["impact.html"]

@@ -1,0 +1,211 @@
+"""Write ``docs/spec.md`` from the spec model and ``docs/findings.md`` from the checks.
+
+Run it after a change of either: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "include"))
+
+from pydantic.fields import FieldInfo  # noqa: E402
+
+from topicshift.core.base import Model  # noqa: E402
+from topicshift.core.checks import all_codes  # noqa: E402
+from topicshift.core.duration import format_duration  # noqa: E402
+from topicshift.core.findings import Level  # noqa: E402
+from topicshift.core.impact_findings import CODES  # noqa: E402
+from topicshift.core.spec import Spec  # noqa: E402
+from topicshift.core.spec_io import load_spec  # noqa: E402
+
+_HEAD = "<!-- Made by tools/generate_docs.py. Change the model or the checks, then run it again. -->\n"
+_OTHERS = (
+    ("TS6: retiring the source", "include/topicshift/core/retirement.py"),
+    ("TS7: the key-rehash impact", "include/topicshift/core/impact_findings.py"),
+)
+_SCOPES = {
+    "1": "TS1: the spec and the topics",
+    "2": "TS2: the cluster",
+    "3": "TS3: groups and other participants",
+    "4": "TS4: keys",
+    "5": "TS5: rights, and what could not be read",
+}
+
+
+def main() -> int:
+    """Write both files and say which have changed."""
+    for name, text in (("spec.md", spec_page()), ("findings.md", findings_page())):
+        file = ROOT / "docs" / name
+        changed = not file.exists() or file.read_text("utf-8") != text
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+        print(f"docs/{name}: {'written' if changed else 'as it was'}")
+    return 0
+
+
+# ------------------------------------------------------------------------------------------------ spec.md
+
+
+def spec_page() -> str:
+    """The reference of the spec: every field, its type, default and meaning."""
+    example = (ROOT / "include/migrations/payments.yaml").read_text("utf-8")
+    load_spec(ROOT / "include/migrations/payments.yaml")
+    out = [
+        _HEAD,
+        "# The spec: one file, one migration",
+        "",
+        "A spec is a YAML file in `include/migrations`. `topicshift lint FILE` checks it without a cluster, and "
+        "reports every problem at once, with its line; an unknown key is refused. The trigger form of the DAG "
+        "`topic_migration` has the same fields (a nested one with its block in front: `approvals.plan` is "
+        "`approvals_plan`; the fields of a sizing block begin with `sizing_`).",
+        "",
+        "```yaml",
+        example.rstrip(),
+        "```",
+        "",
+        "Durations are written `90s`, `15m`, `2h`, `7d` or `1h30m`.",
+    ]
+    section = ""
+    blocks: list[tuple[str, type[Model]]] = []
+    rows: list[str] = []
+    for name, field in Spec.model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if extra.get("section") != section:
+            out += _table(rows)
+            section, rows = str(extra.get("section")), []
+            out += ["", f"## {section}", ""]
+        rows.append(_row(name, field))
+        blocks += [(f"{name}[]" if _is_list(field) else name, m) for m in _models(field.annotation)]
+    out += _table(rows)
+    for name, model in blocks:
+        first = (model.__doc__ or "").strip().splitlines()[0]
+        out += ["", f"## `{name}`", "", first, ""]
+        out += _table([_row(n, f) for n, f in model.model_fields.items()])
+    return "\n".join(out) + "\n"
+
+
+def _table(rows: list[str]) -> list[str]:
+    return ["| field | type | default | meaning |", "|---|---|---|---|", *rows] if rows else []
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    default = "**required**" if field.is_required() else _shown(field.get_default(call_default_factory=True))
+    meaning = " ".join((field.description or "").split())
+    if field.examples:
+        example = field.examples[0]
+        meaning += f" Example: `{example if isinstance(example, str) else json.dumps(example)}`."
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    options = extra.get("enum")
+    kind = " or ".join(f"`{o}`" for o in options) if isinstance(options, list) else _type(field.annotation)
+    return f"| `{name}` | {kind} | {default} | {meaning} |"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, timedelta):
+        return f"`{format_duration(value)}`"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, Model):
+        return "see below"
+    return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
+
+
+def _type(annotation: Any) -> str:
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_type(a) for a in args if a is not type(None)))
+    if origin is list:
+        return f"list of {_type(args[0])}"
+    if origin is typing.Literal:
+        return " or ".join(f"`{a}`" for a in args)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(f"`{m.value}`" for m in annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return "block"
+    names = {str: "text", int: "whole number", float: "number", bool: "true or false", timedelta: "duration"}
+    return names.get(annotation, str(annotation))
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return typing.get_origin(field.annotation) is list
+
+
+def _models(annotation: Any) -> Iterator[type[Model]]:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        yield annotation
+    for arg in typing.get_args(annotation):
+        yield from _models(arg)
+
+
+# ------------------------------------------------------------------------------------------------ findings.md
+
+
+def findings_page() -> str:
+    """Every code that can be reported: its levels, what it says, what to do."""
+    out = [
+        _HEAD,
+        "# Findings",
+        "",
+        "A finding has a stable code, a level, the thing it speaks of, what was seen, why it matters and what to do. "
+        "An **error** blocks; so does anything **unknown** (it could not be read), whatever its level. A **warning** is "
+        "shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
+    ]
+    section = ""
+    for doc in all_codes():
+        if _SCOPES[doc.code[2]] != section:
+            section = _SCOPES[doc.code[2]]
+            out += ["", f"## {section}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]
+        levels = ", ".join(level.value for level in doc.levels)
+        out.append(f"| {doc.code} | {levels} | {doc.says} | {doc.remedy} |")
+    for title, path in _OTHERS:
+        out += ["", f"## {title}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]
+        out += [
+            f"| {code} | {', '.join(levels)} | {says} | {do} |"
+            for code, (levels, says, do) in sorted(_in_source(ROOT / path).items())
+        ]
+    return "\n".join(out) + "\n"
+
+
+def _in_source(path: Path) -> dict[str, tuple[list[str], str, str]]:
+    """The findings that a module builds in place: code -> (levels, says, do), read from its source."""
+    found: dict[str, tuple[list[str], str, str]] = {}
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"):
+            continue
+        words = {k.arg: k.value for k in node.keywords}
+        code = ast.literal_eval(words["code"])
+        attributes = [n.attr for n in ast.walk(words["level"]) if isinstance(n, ast.Attribute)]
+        levels = [a.lower() for a in attributes if a in Level.__members__]
+        says = CODES.get(code) or _text(words["seen"])
+        seen_levels, _, _ = found.get(code, ([], "", ""))
+        found[code] = (list(dict.fromkeys([*seen_levels, *levels])), says, _text(words["do"]))
+    return found
+
+
+def _text(node: ast.expr) -> str:
+    """A string with what is filled in at run time shown as an ellipsis."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(v) if isinstance(v, ast.Constant) else "…" for v in node.values)
+    raise ValueError(f"line {node.lineno}: a text of a finding that this tool cannot read")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
