@@ -36,6 +36,7 @@ _U32 = 0xFFFFFFFF
 _MURMUR_M, _MURMUR_SEED = 0x5BD1E995, 0x9747B28C
 _FNV_PRIME, _FNV_OFFSET = 0x01000193, 0x811C9DC5
 _CHUNK = 1 << 16  # keys hashed together: their state stays in the cache
+_LONG, _FEW = 1024, 32  # a few keys longer than this are quicker one by one than byte by byte
 
 
 # ------------------------------------------------------------------------------------------------- hashes, scalar
@@ -248,8 +249,23 @@ def hash_keys(data: Bytes, offsets: NDArray[Any], hashes: Collection[str] = HASH
         part = slice(low, min(n, low + _CHUNK))
         starts, ends = offs[part.start : part.stop], offs[part.start + 1 : part.stop + 1]
         text_free = no_text[part] if no_text is not None else None
-        _hash_chunk(data, starts, ends - starts, {k: v[part] for k, v in values.items()}, text_free)
+        lengths, out = ends - starts, {k: v[part] for k, v in values.items()}
+        long = np.flatnonzero(lengths > _LONG)
+        if 0 < len(long) <= _FEW:
+            lengths[long] = 0
+        _hash_chunk(data, starts, lengths, out, text_free)
+        if 0 < len(long) <= _FEW:
+            for i in long.tolist():
+                _hash_one(bytes(data[starts[i] : ends[i]]), i, out, text_free)
     return KeyHashes(values, no_text)
+
+
+def _hash_one(key: bytes, i: int, out: Mapping[str, U32], no_text: NDArray[np.bool_] | None) -> None:
+    for name, values in out.items():
+        value = _SCALAR[name](key)
+        values[i] = value or 0
+        if value is None and no_text is not None:
+            no_text[i] = True
 
 
 def _hash_chunk(
