@@ -80,11 +80,12 @@ def _held(route: Route | None, groups: Collection[str], topic: str) -> dict[str,
 
 
 def pause_producers(route: Route | None, act: Act, groups: Collection[str] = ()) -> Route | None:
-    """The record that pauses the producers on the source, or None if they are paused already, with this lease.
+    """The record that pauses the producers where they are, or None if they are paused already, with this lease.
 
     ``groups`` are consumer groups that read the source: those without an entry are held to it, so that none follows
     ``active`` before it is released. A later lease renews a pause at the same epoch while that has not run out.
-    Raises ``Refused`` without a lease, for a lease that is over, or when the route is on neither of the two topics.
+    Raises ``Refused`` without a lease, for one that is over, and when the producers are not on the source (on one of the
+    two topics, once the route is this migration's own: that is how a rollback stops them on the target).
     """
     _owned(route, act, takes_over=True)
     if act.lease_until is None or act.lease_until <= act.now:
@@ -92,12 +93,13 @@ def pause_producers(route: Route | None, act: Act, groups: Collection[str] = ())
             f"Producers of {act.logical} are not paused without a lease that lies ahead (lease_until="
             f"{act.lease_until and utc_text(act.lease_until)}): if this run died they would stand still for ever."
         )
-    if route is not None and route.active != act.source:
+    own = route is not None and route.migration == act.migration
+    if route is not None and route.active != act.source and not (own and route.active == act.target):
         raise Refused(
             f"Producers of {act.logical} are on {route.active}, not on {act.source}, which this migration moves. "
             f"Name {route.active} as the source."
         )
-    if route is not None and route.migration == act.migration and route.holds(act.now):
+    if route is not None and own and route.holds(act.now):
         if route.lease_until is not None and act.lease_until <= route.lease_until and route.claim == act.claim:
             return None
         until = max(act.lease_until, route.lease_until or act.lease_until)

@@ -93,7 +93,7 @@ class RouteController:
             self._change(ctx, lambda route, act: open_groups(route, act, groups))
 
     def _known_groups(self, logical: str) -> list[str]:
-        return sorted({a.group for a in self._store.acks(logical) if a.group is not None})
+        return sorted({a.group for a in self._store.acks(logical) if a.group is not None and a.status is not Status.GONE})
 
     def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
         return find_route(self._store.read_all(), ctx.source, ctx.target, ctx.migration)
