@@ -163,8 +163,8 @@ def findings_page() -> str:
         "# Findings",
         "",
         "A finding has a stable code, a level, the thing it speaks of, what was seen, why it matters and what to do. "
-        "An **error** blocks; so does anything **unknown** (it could not be read), whatever its level. A **warning** is "
-        "shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
+        "An **error** blocks; so does anything **unknown** (it could not be read), whatever its level. A **warning** "
+        "is shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
     ]
     section = ""
     for doc in all_codes():

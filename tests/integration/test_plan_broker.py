@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,6 +30,14 @@ def wanted(source: str, group: str, **changes: object) -> Spec:
 
 def codes(plan: Plan) -> set[str]:
     return {f.code for f in plan.findings}
+
+
+def _until(true: Callable[[], bool]) -> None:
+    """ACLs reach the authorizer a moment after they are accepted."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "the rights did not show within 20 s"
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +92,7 @@ def test_rights_are_copied_and_missing_ones_are_named(
     ]
     secured.create_acls(acls)
     try:
+        _until(lambda: set(acls) <= secured.acls())
         plan = make_plan(wanted(source, group), secured)
         assert plan.ok and plan.target is not None, str(plan)
         assert {(a.principal, a.operation) for a in plan.target.acls} == {(a.principal, a.operation) for a in acls}
@@ -97,5 +107,32 @@ def test_rights_are_copied_and_missing_ones_are_named(
         assert "ALTER" in missing["cluster"]
         assert "acls" in {f.subject for f in blind.findings if f.code == "TS501"}, "no rights is not: no ACLs"
         assert codes(blind) >= {"TS311", "TS313"}, "neither the list of groups nor the group itself could be read"
+    finally:
+        secured.delete_acls(acls)
+
+
+def test_the_documented_rights_are_enough_to_plan(
+    secured: KafkaAdmin, secure_broker: EmbeddedBroker, topic_name: Callable[..., str]
+) -> None:
+    """Those of the orchestrator on docs/least-privilege.md: the check of rights asks for no more than that."""
+    source, group = topic_name(), topic_name("g")
+    secured.create_topic(source, 2, 1, {})
+    secured.alter_commits(group, source, {0: 0, 1: 0})
+    me = "User:topicshift"
+    rights = [
+        ("CLUSTER", "kafka-cluster", ("DESCRIBE", "ALTER")),
+        ("TOPIC", source, ("READ", "ALTER_CONFIGS")),
+        ("TOPIC", f"{source}-v2", ("CREATE", "READ", "DESCRIBE_CONFIGS")),
+        ("GROUP", "*", ("READ",)),
+        ("TRANSACTIONAL_ID", "*", ("DESCRIBE",)),
+    ]
+    acls = [Acl(kind, name, "LITERAL", me, "*", op, "ALLOW") for kind, name, ops in rights for op in ops]
+    secured.create_acls(acls)
+    try:
+        with KafkaAdmin(secure_broker.config("topicshift")) as admin:
+            _until(lambda: {"DESCRIBE", "ALTER"} <= (admin.cluster().authorized or frozenset()))
+            _until(lambda: any(g.group == group for g in admin.groups()))
+            plan = make_plan(wanted(source, group), admin)
+        assert plan.ok, str(plan)
     finally:
         secured.delete_acls(acls)
