@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
+    from topicshift.testing.stack import Stack
+
 # Byte code makes each child Python start in a tenth of the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -90,3 +92,16 @@ def spark() -> Iterator[SparkSession]:
     session = local_spark()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute to start)."""
+    from topicshift.testing.stack import Stack
+
+    running = Stack(tmp_path_factory.mktemp("stack"))
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()

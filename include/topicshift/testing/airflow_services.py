@@ -208,7 +208,7 @@ class AirflowServices:
         if fresh:
             keep_template(database, template)
 
-    def start(self, progress: Callable[[str], None] = lambda _: None, timeout: float = 120.0) -> None:
+    def start(self, progress: Callable[[str], None] = lambda _: None, timeout: float = 300.0) -> None:
         """Start the four services and wait until all are healthy. The database must be there.
 
         Raises:

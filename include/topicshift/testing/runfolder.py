@@ -107,7 +107,7 @@ class RunFolder:
         state = self.read_state()
         if "pid" not in state or "started" not in state:
             return None
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, TypeError, ValueError):
             process = psutil.Process(int(state["pid"]))
             if abs(process.create_time() - float(state["started"])) < 0.5 and process.status() != psutil.STATUS_ZOMBIE:
                 return process

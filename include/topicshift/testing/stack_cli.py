@@ -20,7 +20,7 @@ from topicshift.testing.process import GuardedProcess
 from topicshift.testing.runfolder import ROOT, FolderInUse, RunFolder
 from topicshift.testing.stack import Stack, default_run_folder, wait_gone
 
-START_TIMEOUT = 300.0
+START_TIMEOUT = 420.0
 STOP_TIMEOUT = 60.0
 
 
