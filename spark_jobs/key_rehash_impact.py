@@ -247,7 +247,7 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
     part = figures.partitioner(request.max_unexplained)
     totals = figures.totals()
     kind = model.kind_of(totals["records"], totals["keyed_records"])
-    groups = _groups(spark, request, frozen, part.name or "murmur2") if request.commits else []
+    groups = _groups(spark, request, frozen, part.name or "murmur2", figures.burst) if request.commits else []
     result = model.Impact(
         topic=frozen.topic.name,
         topic_id=frozen.topic.topic_id,
@@ -311,7 +311,7 @@ def _earlier(sums: Sums, plan: ScanPlan, max_unexplained: float) -> list[RuleAt]
     return earlier_counts(KeyHashes(values), lies_in, weights, plan.partitions, [RULES[bit].name for bit in ranked[:3]])
 
 
-def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str) -> list[model.GroupImpact]:
+def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str, burst: float) -> list[model.GroupImpact]:
     """The groups' tails, read to the same ends as the scan; as large a sample as was asked for the whole."""
     commits = request.commits or {}
     unknown = {g: sorted(set(c) - set(frozen.log_ranges)) for g, c in commits.items()}
@@ -340,6 +340,7 @@ def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str) ->
         candidates=larger,
         replicates=design.replicates,
         fraction=design.fraction,
+        burst=burst,
     )
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from topicshift.core import impact as model
-from topicshift.core import skew
+from topicshift.core import sampling, skew
 from topicshift.core.fingerprint import Bucket, Observed, RuleAt, fingerprint, spread
 from topicshift.core.partitioning import expected_same_index, parents_of, partition_of
-from topicshift.core.sampling import Interval, distinct, largest, ratio, student_t, total
+from topicshift.core.sampling import Interval, burst_of, distinct, largest, student_t
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
 
 
@@ -63,10 +63,17 @@ class Figures:
         self.sums, self.plan, self.fraction, self.names = sums, plan, fraction, names
         self.whole = fraction >= 1
         self.keyed = sums.keyed.sum(axis=1)
+        self.burst = burst_of(sums.rare_records, sums.rare_squares)
+
+    def _total(self, replicates: Sequence[float], *, comparisons: int = 1) -> Interval:
+        return sampling.total(replicates, self.fraction, comparisons=comparisons, burst=self.burst)
+
+    def _ratio(self, tops: Sequence[float], bottoms: Sequence[float], *, comparisons: int = 1) -> Interval | None:
+        return sampling.ratio(tops, bottoms, self.fraction, comparisons=comparisons, burst=self.burst)
 
     def sum(self, name: str, replicates: Any, comparisons: int = 1) -> dict[str, Any]:
         """A field that is a total."""
-        interval = total([float(x) for x in replicates], self.fraction, comparisons=comparisons)
+        interval = self._total([float(x) for x in replicates], comparisons=comparisons)
         return _ends(name, interval, whole=self.whole)
 
     def count(self, name: str, things: Distinct, at_most: float = math.inf) -> dict[str, Any]:
@@ -76,20 +83,20 @@ class Figures:
 
     def per_partition(self, grid: Any) -> list[Interval]:
         """The totals of the columns of [replicate, partition], each with its own 95 % interval."""
-        return [total(grid[:, p].astype(float).tolist(), self.fraction) for p in range(grid.shape[1])]
+        return [self._total(grid[:, p].astype(float).tolist()) for p in range(grid.shape[1])]
 
     def largest_share(self, grid: Any) -> Interval | None:
         """The largest column's share of the whole."""
         bottoms = grid.sum(axis=1).astype(float).tolist()
         n = grid.shape[1]
-        shares = [ratio(grid[:, p].astype(float).tolist(), bottoms, self.fraction, comparisons=n) for p in range(n)]
+        shares = [self._ratio(grid[:, p].astype(float).tolist(), bottoms, comparisons=n) for p in range(n)]
         known = [s for s in shares if s is not None]
         return largest(known) if known else None
 
     def totals(self) -> dict[str, Any]:
         """The fields of the topic as a whole."""
         s = self.sums
-        keyed_high = total(self.keyed.astype(float).tolist(), self.fraction).high
+        keyed_high = self._total(self.keyed.astype(float).tolist()).high
         several = distinct(
             s.strays.seen, [float(x) for x in s.strays.once], s.strays.twice, self.fraction, at_most=keyed_high
         )
@@ -115,7 +122,13 @@ class Figures:
         buckets = {m: Bucket(pairs, records.tolist()) for m, (pairs, records) in self.sums.buckets.items()}
         rules = [RuleAt(name, count) for name, count in self.plan.rules]
         return Observed(
-            self.plan.partitions, rules, buckets, self.fraction, several=self.sums.several, distinct=self.sums.keys.seen
+            self.plan.partitions,
+            rules,
+            buckets,
+            self.fraction,
+            burst=self.burst,
+            several=self.sums.several,
+            distinct=self.sums.keys.seen,
         )
 
     def partitioner(self, max_unexplained: float) -> model.Partitioner:
@@ -166,7 +179,7 @@ class Figures:
             fields |= _ends("gini", self._gini(grid, values), whole=self.whole, integer=False)
         return model.Candidate(
             partitions=m,
-            **self.count("moved_keys", s.moved_keys[c], total(self.keyed.astype(float).tolist(), self.fraction).high),
+            **self.count("moved_keys", s.moved_keys[c], self._total(self.keyed.astype(float).tolist()).high),
             **self.sum("moved_records", s.moved_records[c]),
             **self.sum("relocated_records", s.relocated[c]),
             **_lists("partition_records", records, whole=self.whole),
@@ -187,7 +200,7 @@ class Figures:
         n = grid.shape[1]
         off = 0.0
         for p in range(n):
-            share = ratio(grid[:, p].astype(float).tolist(), bottoms, self.fraction)
+            share = self._ratio(grid[:, p].astype(float).tolist(), bottoms)
             off += max(share.high - share.value, share.value - share.low) if share else 0.0
         return Interval(value, max(0.0, value - off), min(1.0, value + off))
 
@@ -218,7 +231,7 @@ class Figures:
         for records, size, key, partitions, per_replicate in sorted(
             self.sums.top, key=lambda t: (-t[position], -t[1 - position], t[2])
         )[: self.plan.top]:
-            counts = total(per_replicate, self.fraction, comparisons=max(1, self.sums.keys.seen))
+            counts = self._total(per_replicate, comparisons=max(1, self.sums.keys.seen))
             share = self._key_share(records, counts, all_keyed)
             out.append(
                 model.TopKey(
@@ -236,7 +249,7 @@ class Figures:
         value = seen / all_keyed
         if self.whole:
             return Interval(value, value, value)
-        keyed = total(self.keyed.astype(float).tolist(), self.fraction)
+        keyed = self._total(self.keyed.astype(float).tolist())
         return Interval(value, counts.low / keyed.high, min(1.0, counts.high / max(1.0, keyed.low)))
 
     def limits(self) -> model.Limits:
@@ -307,6 +320,7 @@ def group_impacts(
     candidates: Sequence[int],
     replicates: int,
     fraction: float,
+    burst: float,
 ) -> list[model.GroupImpact]:
     """Per group the unread records and those that an increase would let be overtaken, from the pieces of the tails."""
     out = []
@@ -320,11 +334,11 @@ def group_impacts(
         out.append(
             model.GroupImpact(
                 group=group,
-                **_ends("unread", total(sums[0].tolist(), fraction), whole=whole),
+                **_ends("unread", sampling.total(sums[0].tolist(), fraction, burst=burst), whole=whole),
                 never_committed=never,
                 overtaken=[
                     model.Overtaken(
-                        partitions=m, **_ends("records", total(sums[1 + i].tolist(), fraction), whole=whole)
+                        partitions=m, **_ends("records", sampling.total(sums[1 + i].tolist(), fraction, burst=burst), whole=whole)
                     )
                     for i, m in enumerate(candidates)
                 ],

@@ -33,6 +33,8 @@ _ADDED = (
     "moved_records",
     "relocated",
     "several",
+    "rare_records",
+    "rare_squares",
 )
 PAIRS_KEPT = 4000
 """Unexplained (key, partition) pairs a task hands back as hashes, to look for earlier partition counts."""
@@ -100,6 +102,8 @@ class Sums:
     keys: Any  # distinct keys, seen once per replicate [replicate], seen twice: see Distinct
     moved_keys: list[Any]  # per candidate, the same
     several: int = 0  # keys in several partitions
+    rare_records: int = 0  # records of keys that show in one or two replicates ...
+    rare_squares: int = 0  # ... and the squares of their records per replicate
     strays: Any = None  # distinct pairs that no current rule of the best kind explains, as in keys
     buckets: dict[int, list[Any]] = field(default_factory=dict)  # signature -> [pairs, array[replicate, slice]]
     top: list[Any] = field(default_factory=list)  # (records, bytes, key, partitions, records per replicate)
@@ -327,6 +331,9 @@ class _Task:
             several = np.maximum.reduceat(part[order], start) != low
             times, at = _incidence(group, rep[order], n_keys)
         sums.several = int(several.sum())
+        if g > 1:
+            rare = records[order][times[group] <= 2]
+            sums.rare_records, sums.rare_squares = int(rare.sum()), int((rare * rare).sum())
         sums.keys = _distinct(np.ones(n_keys, bool), times, at, g)
         bits = np.unpackbits(moved[first], axis=1)[:, :c].astype(bool)
         sums.moved_keys = [_distinct(bits[:, i], times, at, g) for i in range(c)]

@@ -61,6 +61,8 @@ class Observed:
     rules: Sequence[RuleAt]
     buckets: Mapping[int, Bucket]
     fraction: float = 1.0
+    burst: float = 1.0
+    """Of a sample: see :func:`topicshift.core.sampling.burst_of`."""
     several: int = 0
     """Distinct keys that lie in more than one partition."""
     distinct: int = 0

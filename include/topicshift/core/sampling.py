@@ -7,7 +7,8 @@ independent small pictures of the whole topic, each a share ``fraction / replica
 * Sums (records that move, records of a partition, ...): the total of the replicates over ``fraction``; its standard
   error comes from how the replicates differ (method of random groups), with the finite population correction, and
   the interval takes Student's t with ``replicates - 1`` degrees of freedom. Records that cluster (bursts, keys that
-  come in runs) make the replicates differ, and so widen the interval as they should.
+  come in runs) make the replicates differ, and so widen the interval as they should. Where little was seen the spread
+  itself is a guess, so an interval is never narrower than the Poisson or Wilson interval of its runs of records.
 * Distinct things (keys, keys that move): at least those seen; at most ``(d - q1) + q1 / fraction``, where q1 of the d
   seen were seen in one replicate only. This is the most that can hide (the upper end of the GEE estimator, Charikar et
   al. 2000): its expectation is never below the truth, whatever the frequencies. q1's own error is added.
@@ -25,6 +26,10 @@ from dataclasses import dataclass
 from statistics import NormalDist, stdev
 
 CONFIDENCE = 0.95
+"""What is promised: the truth lies inside at least this often."""
+_NOMINAL = 0.99
+"""What intervals are made for. Ten to twenty replicates of bursty records are neither many nor normal; at 95 % their
+intervals held the truth 90 times in 100 in simulation, made for 99 % they keep the promise (tests/unit)."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,10 @@ def draw(ranges: Mapping[int, tuple[int, int]], fraction: float, seed: int) -> D
     return Design(replicates / pieces, tuple(blocks))
 
 
-def total(sums: Sequence[float], fraction: float, *, comparisons: int = 1, at_least: float = 0.0) -> Interval:
-    """The topic's total from the replicates' sums.
+def total(sums: Sequence[float], fraction: float, *, comparisons: int = 1, burst: float = 1.0) -> Interval:
+    """The topic's total from the replicates' sums, never below what was seen.
 
-    ``comparisons`` is how many intervals must hold at once; ``at_least`` what is known for certain (what was seen).
+    ``comparisons`` is how many intervals must hold at once; ``burst`` how many records of a rare key come together.
     """
     g = len(sums)
     seen = float(sum(sums))
@@ -96,17 +101,19 @@ def total(sums: Sequence[float], fraction: float, *, comparisons: int = 1, at_le
         return Interval(seen, seen, seen)
     value = seen / fraction
     error = stdev(sums) * math.sqrt(g * (1 - fraction)) / fraction
-    width = student_t(1 - (1 - CONFIDENCE) / 2 / comparisons, g - 1) * error
+    width = student_t(1 - (1 - _NOMINAL) / 2 / comparisons, g - 1) * error
     low, high = value - width, value + width
     # Few records: the replicates' spread is itself a guess, and zero where nothing was seen. Poisson bounds are not.
-    alpha = (1 - CONFIDENCE) / 2 / comparisons
-    low = min(low, poisson_low(seen, alpha) / fraction)
-    high = max(high, poisson_high(seen, alpha) / fraction)
-    return Interval(value, max(low, at_least, seen), high)
+    alpha = (1 - _NOMINAL) / 2 / comparisons
+    low = min(low, burst * poisson_low(seen / burst, alpha) / fraction)
+    high = max(high, burst * poisson_high(seen / burst, alpha) / fraction)
+    return Interval(value, max(low, seen), high)
 
 
-def ratio(tops: Sequence[float], bottoms: Sequence[float], fraction: float, *, comparisons: int = 1) -> Interval | None:
-    """The ratio of two totals (a share), by linearisation over the replicates; None where the lower is zero."""
+def ratio(
+    tops: Sequence[float], bottoms: Sequence[float], fraction: float, *, comparisons: int = 1, burst: float = 1.0
+) -> Interval | None:
+    """The share that one total has of another, by linearisation over the replicates; None where that one is zero."""
     g, bottom = len(tops), sum(bottoms)
     if not bottom:
         return None
@@ -115,13 +122,11 @@ def ratio(tops: Sequence[float], bottoms: Sequence[float], fraction: float, *, c
         return Interval(value, value, value)
     residuals = [t - value * b for t, b in zip(tops, bottoms, strict=True)]
     error = stdev(residuals) * math.sqrt(g * (1 - fraction)) / bottom
-    alpha = (1 - CONFIDENCE) / 2 / comparisons
+    alpha = (1 - _NOMINAL) / 2 / comparisons
     width = student_t(1 - alpha, g - 1) * error
     low, high = value - width, value + width
-    n = bottom
-    low = min(low, wilson(value, n, alpha)[0])
-    high = max(high, wilson(value, n, alpha)[1])
-    return Interval(value, max(0.0, low), min(1.0, high) if value <= 1 else high)
+    by_count = wilson(value, max(1.0, bottom / burst), alpha)
+    return Interval(value, max(0.0, min(low, by_count[0])), min(1.0, max(high, by_count[1])))
 
 
 def distinct(seen: int, once: Sequence[float], twice: float, fraction: float, *, at_most: float = math.inf) -> Interval:
@@ -138,12 +143,22 @@ def distinct(seen: int, once: Sequence[float], twice: float, fraction: float, *,
         return Interval(seen, seen, seen)
     q1, g = float(sum(once)), len(once)
     error = stdev(once) * math.sqrt(g) if g > 1 else 0.0
-    t = student_t(1 - (1 - CONFIDENCE) / 2, max(1, g - 1))
-    high = seen - q1 + max(q1 + t * error, poisson_high(q1, (1 - CONFIDENCE) / 2)) / fraction
+    t = student_t(1 - (1 - _NOMINAL) / 2, max(1, g - 1))
+    high = seen - q1 + max(q1 + t * error, poisson_high(q1, (1 - _NOMINAL) / 2)) / fraction
     # Chao2 with the share that was not read, for the value in between
     hidden = (1 - fraction) * (q1 * q1 / (2 * twice) if twice else q1 * (q1 - 1) / 2)
     high = max(float(seen), min(high, at_most))
     return Interval(min(max(seen + hidden, seen), high), float(seen), high)
+
+
+def burst_of(records: float, squares: float) -> float:
+    """How many records of a rare key come together: the mean run, weighted by records.
+
+    Both are sums over (key, replicate) of keys that show in one or two replicates only: of their records, and of the
+    squares. Counts of such keys vary like counts of runs, not of records. Keys that show more often need no such care:
+    the replicates themselves tell how they vary.
+    """
+    return max(1.0, squares / records) if records else 1.0
 
 
 def student_t(p: float, df: int) -> float:
