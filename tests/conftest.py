@@ -96,7 +96,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute to start)."""
+    """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute)."""
     from topicshift.testing.stack import Stack
 
     running = Stack(tmp_path_factory.mktemp("stack"))

@@ -83,7 +83,6 @@ class AirflowServices:
         environment: more variables for every service.
         database_url: SQLAlchemy URL of the metadata database; a SQLite file of the run folder by default.
         dags_folder: DAG files; the project's own by default.
-        warm_modules: modules that worker processes have imported before their first task, besides Airflow's own.
         parallelism: worker processes at most.
     """
 
@@ -95,7 +94,6 @@ class AirflowServices:
         environment: Mapping[str, str] | None = None,
         database_url: str | None = None,
         dags_folder: Path | None = None,
-        warm_modules: tuple[str, ...] = (),
         parallelism: int | None = None,
     ) -> None:
         self.folder = folder
@@ -104,7 +102,6 @@ class AirflowServices:
         self._connections = dict(connections or {})
         self._extra = dict(environment or {})
         self._dags_folder = dags_folder
-        self._warm_modules = warm_modules
         self._parallelism = parallelism
         self.port = ports_free.claim()[0]
         self.processes: dict[str, GuardedProcess] = {}
@@ -155,7 +152,6 @@ class AirflowServices:
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder.folder("logs") / "tasks"),
             "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(self.folder.folder("logs") / "parsing"),
             "AIRFLOW__SCHEDULER__MP_START_METHOD": "fork",
-            "TOPICSHIFT_WARM_MODULES": ",".join(self._warm_modules),
         }
         if self._dags_folder:
             env["AIRFLOW__CORE__DAGS_FOLDER"] = str(self._dags_folder)
