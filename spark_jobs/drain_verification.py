@@ -273,7 +273,7 @@ def _once(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
     result = answer(spark, properties, question, timeout_s=args.timeout)
     Folder(args.output).write(RESULT, result.model_dump_json(indent=1) + "\n")
     _say(result)
-    return result.verdict.exit_code
+    return result.exit_code
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -33,13 +33,6 @@ class Answer(StrEnum):
     FENCE_BROKEN = "fence_broken"
     ABORTED = "aborted"
 
-    @property
-    def exit_code(self) -> int:
-        """0 verified; 3 not drained, or written to after the fence; 4 no answer could be had, or none was wanted."""
-        if self is Answer.VERIFIED:
-            return 0
-        return 3 if self in (Answer.NOT_DRAINED, Answer.FENCE_BROKEN) else 4
-
 
 class VerifiedPartition(Model):
     """One group on one partition.
@@ -97,6 +90,16 @@ class DrainVerification(Model):
     seconds: float = 0.0
     question: str | None = None
     certificate_taken_at: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """As ``topicshift drain`` ends: 0 verified; 3 not drained, or grown after the fence; 4 unknown, called off."""
+        if self.verdict is Answer.VERIFIED:
+            return 0
+        if self.verdict is Answer.FENCE_BROKEN:
+            # A log that ends below its fence, or a topic made again, says nothing of what was read.
+            return 4 if Verdict.worst([g.verdict for g in self.groups]) is Verdict.UNKNOWN else 3
+        return 3 if self.verdict is Answer.NOT_DRAINED else 4
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ def snapshot_of(
 
     Without a fence in the certificate the ends of now are the goal. ``topic_id`` None: the topic is not there.
     """
+    remade = any(explain(entry)[0] is Reason.TOPIC_REMADE for entry in certificate.reasons)
     undeclared, ignored = [], {}
     listing_complete = None
     for entry in certificate.reasons:
@@ -186,7 +190,8 @@ def snapshot_of(
         groups=[_view(g) for g in certificate.groups],
         taken_at=now,
         fence=certificate.fence_offsets,
-        fence_topic_id=wanted_id,
+        # The id that such a certificate names is the new topic's; that of the fence is not in it.
+        fence_topic_id="" if remade else wanted_id,
         accepted_lost=frozenset(
             g.group for g in certificate.groups if any(r.reason == Reason.LOST_ACCEPTED for r in g.partitions)
         ),
