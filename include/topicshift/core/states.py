@@ -284,6 +284,9 @@ def next_act(view: View) -> Decision:
     if steps.get(CREATE_TARGET) != "done":
         return Decision(Act.CREATE_TARGET, "the target is not made yet")
     freeze, switched = steps.get(FREEZE), steps.get(SWITCH_PRODUCERS)
+    if freeze == "undone" and "stopped" in view.producers.values():
+        late = sorted(p for p, at in view.producers.items() if at == "stopped")
+        return Decision(Act.GIVE_BACK, f"stopped although no freeze is running: {', '.join(late)}")
     if freeze in (None, "undone"):
         return Decision(Act.BEGIN_FREEZE, "producers run on the source")
     if freeze == "intended":

