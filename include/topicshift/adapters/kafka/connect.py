@@ -185,6 +185,11 @@ def typed_error(
         return NotFound(f"{resource} does not exist on {bootstrap} ({code}). Check its name and the cluster.")
     if code in _REFUSED:
         return Refused(f"The brokers at {bootstrap} refuse {operation} on {resource}: {text} ({code}).")
+    if code == "_NOENT":  # librdkafka's word when metadata names no leader for anything that was asked
+        return Transient(
+            f"{operation} on {resource}: the brokers at {bootstrap} show no partition leader of it to this client. "
+            f"It may be missing, DESCRIBE on it may not be granted{who}, or leaders are being elected. Check the three."
+        )
     if code in _PASSING:
         return Transient(
             f"{operation} on {resource} got no answer now ({code}: {text}) from {bootstrap}. Nothing is known about it "
