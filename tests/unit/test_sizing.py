@@ -22,6 +22,7 @@ from topicshift.core.sizing import (
     rates_from_samples,
     recommend,
     same_index_share,
+    share_at,
     skew_from_impact,
 )
 from topicshift.steps.measure import sample_offsets
@@ -94,6 +95,26 @@ def test_a_count_whose_hottest_partition_is_too_much_gives_way() -> None:
     assert result.recommended == 36
     bad = next(c for c in result.counts if c.partitions == 24)
     assert "6,000 records/s" in bad.problems[0]
+
+
+def test_a_count_that_was_not_measured_is_judged_by_those_beside_it() -> None:
+    curve = {24: 0.11, 30: 0.10, 60: 0.08}
+    assert share_at(24, curve) == 0.11
+    assert share_at(12, curve) == pytest.approx(0.22)
+    assert share_at(1, curve) == 1.0
+    assert 0.08 < (share_at(40, curve) or 0) < 0.10
+    assert share_at(90, curve) == 0.08 and share_at(90, curve, 0.085) == 0.085
+    assert share_at(24, {}) is None
+    result = sized(source_partitions=6, skew={24: 0.055, 30: 0.052, 60: 0.04})
+    assert result.recommended == 36, "smaller ones would overload one consumer, measured or not"
+    bad = {c.partitions: c.problems for c in result.counts}
+    assert bad and all(problems for c, problems in bad.items() if c < 36)
+
+
+@given(st.dictionaries(st.integers(1, 300), st.floats(0.001, 1), min_size=1, max_size=6), st.integers(1, 400))
+def test_an_estimated_share_is_a_share(curve: dict[int, float], count: int) -> None:
+    share = share_at(count, curve)
+    assert share is not None and 0 < share <= 1
 
 
 def test_more_than_any_cluster_holds_is_an_error() -> None:
@@ -256,5 +277,5 @@ def test_a_file_that_is_no_impact_report(tmp_path: Path, capsys: pytest.CaptureF
     for text in ("{", "[]", "{}"):
         file.write_text(text)
         assert run(["size", "--throughput", "1", "--per-consumer", "1", "--impact", str(file)]) == 2
-    file.write_text(json.dumps({"candidates": [{"partitions": 2, "max_partition_share": 0.9}], "top_keys": []}))
+    file.write_text(json.dumps({"candidates": [{"partitions": 2, "max_partition_share": 0.5}], "top_keys": []}))
     assert run(["size", "--throughput", "2", "--per-consumer", "1", "--headroom", "0", "--impact", str(file)]) == 0

@@ -13,7 +13,7 @@ from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, console, json_o
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
-    from topicshift.core.sizing import MeasuredRates, SizingInput, SizingResult
+    from topicshift.core.sizing import CountFacts, MeasuredRates, SizingInput, SizingResult
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -184,6 +184,12 @@ def _impact(file: Path) -> dict[str, Any]:
     return found
 
 
+def _share(count: CountFacts) -> str:
+    if count.max_partition_share is None:
+        return "-"
+    return f"{'' if count.share_measured else '~'}{count.max_partition_share:.1%}"
+
+
 def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -210,7 +216,7 @@ def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult)
             f"{c.same_index_share:.0%}" if c.same_index_share is not None else "-",
             {True: "yes", False: "no", None: "-"}[c.even_over_brokers],
             str(c.replicas_per_broker or "-"),
-            f"{c.max_partition_share:.1%}" if c.max_partition_share is not None else "-",
+            _share(c),
             escape("; ".join(c.problems)),
         )
     out.print(table)

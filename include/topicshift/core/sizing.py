@@ -70,6 +70,8 @@ class CountFacts(Model):
     replicas_per_broker: int | None
     open_files_per_broker: int | None
     max_partition_share: float | None
+    share_measured: bool = False
+    """Whether that share was measured for this very count, or estimated from the counts beside it."""
     hottest_partition_rate: float | None
     """Records/s of the hottest partition at T; above Cp one consumer cannot follow it."""
     problems: list[str] = Field(default=[])
@@ -110,6 +112,24 @@ def parents_of(source: int, target: int) -> int:
 def same_index_share(source: int, target: int) -> float:
     """The share of keys whose partition index does not change: min(N, M) / lcm(N, M)."""
     return min(source, target) / math.lcm(source, target)
+
+
+def share_at(count: int, skew: Mapping[int, float], hottest_key: float | None = None) -> float | None:
+    """The hottest partition's share under a count: measured, or estimated from the measured counts beside it.
+
+    Between two of them the share is taken as linear in 1/count, below the smallest one as inversely proportional to
+    the count, above the largest one as no better than there (or than the hottest key allows). None without a curve.
+    """
+    if count in skew:
+        return skew[count]
+    below = max((c for c in skew if c < count), default=None)
+    above = min((c for c in skew if c > count), default=None)
+    if below is not None and above is not None:
+        part = (1 / below - 1 / count) / (1 / below - 1 / above)
+        return skew[below] + part * (skew[above] - skew[below])
+    if above is not None:
+        return min(1.0, skew[above] * above / count)
+    return max(skew[below], hottest_key or 0.0) if below is not None else None
 
 
 def bounds_problems(count: int, *, brokers: int | None, cores: int | None, replication: int) -> list[str]:
@@ -178,7 +198,8 @@ def _candidates(minimum: int, given: SizingInput) -> list[int]:
     units |= {math.lcm(a, b) for a in units for b in units}
     if len(units) > 2:
         units.add(math.lcm(*units))
-    out = {minimum} | {r for r in _ROUND if minimum <= r <= 2 * minimum}
+    measured = {c for c in given.skew if minimum <= c <= 4 * minimum}
+    out = measured | {minimum} | {r for r in _ROUND if minimum <= r <= 2 * minimum}
     if given.source_partitions and minimum <= given.source_partitions:
         out.add(given.source_partitions)
     for unit in units:
@@ -191,7 +212,7 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
     n, brokers, flink = given.source_partitions, given.brokers, given.flink_parallelism
     replication = min(given.replication_factor, brokers) if brokers else given.replication_factor
     each = math.ceil(count * replication / brokers) if brokers else None
-    share = given.skew.get(count)
+    share = share_at(count, given.skew, given.hottest_key_share)
     rate = share * given.throughput if share is not None else None
     fits = {
         "flink": flink is not None and count % flink == 0,
@@ -206,8 +227,10 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
     )
     problems = bounds_problems(count, brokers=brokers, cores=given.cores_per_broker, replication=replication)
     if rate is not None and rate > given.per_consumer * (1 + 1e-9):
+        about = "" if count in given.skew else "about "
         problems.append(
-            f"its hottest partition would get {rate:,.0f} records/s, more than one consumer's {given.per_consumer:,.0f}"
+            f"its hottest partition would get {about}{rate:,.0f} records/s, more than one consumer's "
+            f"{given.per_consumer:,.0f}"
         )
     return CountFacts(
         partitions=count,
@@ -219,6 +242,7 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
         replicas_per_broker=each,
         open_files_per_broker=each * FILES_PER_SEGMENT if each else None,
         max_partition_share=share,
+        share_measured=count in given.skew,
         hottest_partition_rate=rate,
         problems=problems,
         score=round(score, 6),
@@ -252,7 +276,8 @@ def _reasons(best: CountFacts, second: CountFacts | None, given: SizingInput, ra
     if given.multiple_of:
         out.append(f"It is a multiple of {given.multiple_of}, as asked.")
     if best.max_partition_share is not None:
-        out.append(f"Its hottest partition would hold {best.max_partition_share:.1%} of the keyed records.")
+        about = "" if best.share_measured else "about "
+        out.append(f"Its hottest partition would hold {about}{best.max_partition_share:.1%} of the keyed records.")
     if second:
         why = "; ".join(second.problems) or _against(second, best)
         out.append(f"Runner-up: {second.partitions} ({why}).")
