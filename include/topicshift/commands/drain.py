@@ -14,7 +14,6 @@ from topicshift.commands.common import (
     EXIT_OK,
     EXIT_UNKNOWN,
     EXIT_USAGE,
-    answer,
     console,
     kafka_options,
     say,
@@ -93,7 +92,7 @@ def command(
     """
     from topicshift.adapters.kafka.reader import KafkaDrainReader
     from topicshift.core.duration import parse_duration
-    from topicshift.steps.drain import DrainTaker
+    from topicshift.steps.drain import DrainTaker, run_async
 
     try:
         wait_s = parse_duration(wait).total_seconds() if wait is not None else None
@@ -104,11 +103,11 @@ def command(
     reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
     taker = DrainTaker(reader, inputs, fence=fence)
     try:
-        certificate = asyncio.run(_run(taker, wait_s))
+        certificate = run_async(lambda: _run(taker, wait_s))
     finally:
         reader.connection.close()
     if as_json:
-        answer(certificate)
+        click.echo(certificate.model_dump_json(indent=2))
     else:
         _show(certificate, taker)
     return _exit_code(certificate, taker)
@@ -224,7 +223,8 @@ async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
 
     if wait_s is None:
         try:
-            return await asyncio.wait_for(taker.take(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                return await taker.take()
         except TimeoutError:
             raise Unreadable(
                 f"The cluster did not answer everything within {LOOK_S:.0f} s. Unknown is never taken as a yes. "

@@ -401,12 +401,21 @@ def still_valid(
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine from plain code, also where an event loop is running already (then in a thread)."""
+    found: list[T] = []
+
+    async def keep() -> None:
+        # Not as the result of the task: putting back the handler of SIGINT, asyncio.run makes a repr of the task,
+        # result and all, which takes seconds for a large certificate.
+        found.append(await work())
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work())
-    with concurrent.futures.ThreadPoolExecutor(1, "topicshift-drain") as pool:
-        return pool.submit(lambda: asyncio.run(work())).result()
+        asyncio.run(keep())
+    else:
+        with concurrent.futures.ThreadPoolExecutor(1, "topicshift-drain") as pool:
+            pool.submit(lambda: asyncio.run(keep())).result()
+    return found[0]
 
 
 class DrainWatch:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from topicshift.adapters.kafka.commits import observe_commits
 from topicshift.adapters.kafka.connect import Connection
-from topicshift.adapters.kafka.groups import observe_commits, observe_groups, observe_listing
+from topicshift.adapters.kafka.groups import observe_groups, observe_listing
 from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
 from topicshift.adapters.kafka.tail import first_timestamps, observe_tails
 from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
