@@ -267,7 +267,9 @@ def with_later_ends(before: Snapshot, topic_id: str | None, after: Mapping[int, 
             error = later.error if later is not None and later.error else "not answered after the reading"
             merged[partition] = PartitionOffsets(seen.log_start, seen.end_committed, None, error)
         else:
-            merged[partition] = replace(seen, end=later.end)
+            # A log that has shrunk must not be held up by what it was before.
+            start, stable = (None if o is None else min(o, later.end) for o in (seen.log_start, seen.end_committed))
+            merged[partition] = PartitionOffsets(start, stable, later.end, seen.error)
     return replace(before, topic_id=None if topic_id is None else plain_topic_id(topic_id), offsets=merged)
 
 
