@@ -146,9 +146,18 @@ class RouteStore:
 
         Raises ``Unreadable`` when the topic cannot be read to its end; no topic at all gives an empty list.
         """
+        return [a for a in self.all_acks() if a.logical == logical]
+
+    def all_acks(self) -> list[Ack]:
+        """The latest acknowledgement of every instance of every logical topic. Raises ``Unreadable``."""
         with self._lock:
             self._catch_up(ACKS_TOPIC)
-            return [a for a in self._logs[ACKS_TOPIC].acks.values() if a.logical == logical]
+            return list(self._logs[ACKS_TOPIC].acks.values())
+
+    def exists(self, topic: str) -> bool:
+        """Whether the brokers know this topic; never creates one. Raises ``Unreadable``."""
+        with self._lock:
+            return self._exists(topic)
 
     def clock_ahead(self) -> float | None:
         """By how many seconds this machine's clock runs ahead of the broker that stamps acknowledgements.
