@@ -361,7 +361,7 @@ def test_a_token_is_fetched_with_client_credentials(endpoint: str) -> None:
         ("NON_EMPTY_GROUP", Refused),
         ("NOT_LEADER_FOR_PARTITION", Transient),
         ("_TIMED_OUT", Transient),
-        ("_NOENT", Transient),
+        ("_NOENT", Unreadable),
         ("COORDINATOR_LOAD_IN_PROGRESS", Transient),
         ("SOMETHING_NEW", Unreadable),
     ],

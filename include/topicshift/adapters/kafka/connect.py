@@ -186,7 +186,7 @@ def typed_error(
     if code in _REFUSED:
         return Refused(f"The brokers at {bootstrap} refuse {operation} on {resource}: {text} ({code}).")
     if code == "_NOENT":  # librdkafka's word when metadata names no leader for anything that was asked
-        return Transient(
+        return Unreadable(
             f"{operation} on {resource}: the brokers at {bootstrap} show no partition leader of it to this client. "
             f"It may be missing, DESCRIBE on it may not be granted{who}, or leaders are being elected. Check the three."
         )
