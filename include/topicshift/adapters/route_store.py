@@ -221,10 +221,10 @@ class RouteStore:
             )[partition]
             try:
                 return int(self._connection.result(future, operation="READ", resource=f"topic {topic}").offset)
-            except (Transient, AccessDenied):
+            except AccessDenied:
                 raise
             except TopicshiftError as exc:
-                # librdkafka's "no leaders found" has two reasons: there is no such topic, or it has no leader just now.
+                # "No leader" has two reasons: there is no such topic, or it has no leader just now.
                 if not self._exists(topic):
                     return None
                 if time.monotonic() > deadline:
