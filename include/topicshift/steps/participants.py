@@ -84,6 +84,13 @@ class Cast:
             for p in participants
         ]
 
+    def prepare(self) -> None:
+        """Let controllers make what their participants need before they can report (the route's topics)."""
+        for controller in self.controllers.values():
+            prepare = getattr(controller, "prepare", None)
+            if prepare is not None:
+                prepare(self.context)
+
     def with_lease(self, until: datetime) -> Cast:
         """The same cast under a lease."""
         return replace(self, context=replace(self.context, lease_until=until))

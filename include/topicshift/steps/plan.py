@@ -46,8 +46,8 @@ def take_snapshot(
             unread[part] = _reason(err)
             return None
 
-    others, own_id = _journalled(journal, migration_id, unread)
     cluster = read("cluster", admin.cluster)
+    others, own_id = _journalled(journal, migration_id, unread, cluster.cluster_id if cluster else None)
     if cluster is None:
         # One dead address is enough to know: asking eight more times would only take as many time-outs.
         rest = "the cluster did not answer"
@@ -141,12 +141,19 @@ def _listing(listed: Iterable[GroupInfo], cluster: ClusterInfo) -> GroupListing:
 
 
 def _journalled(
-    journal: Journal | None, migration_id: str | None, unread: dict[str, str]
+    journal: Journal | None, migration_id: str | None, unread: dict[str, str], cluster_id: str | None
 ) -> tuple[tuple[OtherMigration, ...], str | None]:
     if journal is None:
         return (), None
     try:
-        rows = [r for r in journal.find() if r.migration_id != migration_id and (r.state == "open" or r.active)]
+        # One journal may serve several clusters: the same name elsewhere is another topic.
+        rows = [
+            r
+            for r in journal.find()
+            if r.migration_id != migration_id
+            and (r.state == "open" or r.active)
+            and (cluster_id is None or r.cluster_id == cluster_id)
+        ]
         made = journal.step(migration_id, "create_target") if migration_id else None
     except TopicshiftError as err:
         unread["migrations"] = _reason(err)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import shutil
 import signal
 import sys
 import time
@@ -22,17 +24,22 @@ from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import TopicshiftError
 from topicshift.testing.airflow_api import AirflowApi, AirflowError
 from topicshift.testing.demo_view import View, duration_table, proof_table, steps_from
-from topicshift.testing.life import Life
+from topicshift.testing.load_life import Life
 from topicshift.testing.load_proof import prove
+from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
 from topicshift.testing.stack import Stack, default_run_folder
 
 DAG_ID = "topic_migration"
 SOURCE, TARGET = "payments", "payments-v2"
+SOURCE_PARTITIONS = 6
+RETENTION = {"retention.ms": str(3 * 86_400_000)}
+"""Set on the source itself, so that the copy of a config shows."""
+
 AFTER_S = 5.0
 """Traffic goes on for so long after the migration, so that the target is used by everybody."""
 
 
-def form(cutover: str, approve: str, partitions: int, budget: str) -> dict[str, Any]:
+def form(groups: list[str], cutover: str, partitions: int, budget: str) -> dict[str, Any]:
     """The values of the form, as a person would fill them in."""
     return {
         "source": SOURCE,
@@ -44,9 +51,24 @@ def form(cutover: str, approve: str, partitions: int, budget: str) -> dict[str, 
         "approvals_cutover": "required",
         "approvals_retire": "required",
         "producers": [{"name": "checkout", "kind": "route"}, {"name": "billing", "kind": "route"}],
-        "consumers": [{"name": g, "kind": "route", "group": g} for g in Life.GROUPS],
+        "consumers": [{"name": g, "kind": "route", "group": g} for g in groups],
         "ordering_sequence_header": "seq",
     }
+
+
+def prepare(stack: Stack, life: Life) -> None:
+    """Make the source with its ACLs: each application has a principal of its own; ``legacy`` may write too."""
+    config = stack.broker.superuser_config()
+    rights = [acl for app in life.producers for acl in producer_rights(app.name, SOURCE)]
+    rights += [acl for app in life.consumers for acl in consumer_rights(app.name, SOURCE, app.name)]
+    # Nobody uses it: it is there so that the write fence has somebody to deny.
+    rights += allow("legacy", "TOPIC", SOURCE, "WRITE", "DESCRIBE")
+    grant(config, rights)
+    admin = KafkaAdmin(config)
+    try:
+        admin.create_topic(SOURCE, SOURCE_PARTITIONS, 1, RETENTION)
+    finally:
+        admin.close()
 
 
 class Migration:
@@ -69,7 +91,7 @@ class Migration:
             run = self.api.dag_run(DAG_ID, self.run_id)
             tasks = self.api.task_instances(DAG_ID, self.run_id)
             self.view.steps = steps_from(tasks)
-            self.view.freeze = self.life.freeze_words()
+            self.view.freeze = freeze_words(self.life)
             self._lags()
             self._questions(tasks)
             self._waits(tasks)
@@ -87,7 +109,7 @@ class Migration:
         self._looked = time.monotonic()
         try:
             ends = {t: self.admin.offsets(t) for t in (SOURCE, TARGET) if self.admin.topic(t) is not None}
-            for group in Life.GROUPS:
+            for group in self.life.groups:
                 lags: list[int | None] = []
                 for topic in (SOURCE, TARGET):
                     offsets = ends.get(topic)
@@ -148,6 +170,12 @@ class Migration:
         return "\n\n".join(out)
 
 
+def freeze_words(life: Life) -> str:
+    """The freeze clock, from what the producers themselves say."""
+    who, seconds = life.frozen()
+    return f"running for {seconds:.1f} s: {', '.join(who)} may not write" if who else "none: every producer writes"
+
+
 def summarise(
     migration: Migration, run: Mapping[str, Any], proof: Mapping[str, Any], source: int | None, target: int | None
 ) -> dict[str, Any]:
@@ -160,7 +188,9 @@ def summarise(
     clean = all(not (g["lost"] or g["duplicated"] or g["out_of_order"]) for g in proof["groups"].values())
     complete = all(g["processed"] >= proof["sent"] > 0 for g in proof["groups"].values())
     return {
-        "ok": bool(run["state"] == "success" and clean and complete and len(proof["groups"]) == len(Life.GROUPS)),
+        "ok": bool(
+            run["state"] == "success" and clean and complete and len(proof["groups"]) == len(migration.life.groups)
+        ),
         "dag_run_id": migration.run_id,
         "dag_run_state": run["state"],
         **proof,
@@ -168,6 +198,13 @@ def summarise(
         "target_partitions": target,
         "steps": steps,
     }
+
+
+def fresh_folder(path: Path) -> Path:
+    """An empty folder: logs of an earlier run would count as this one's."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
 
 
 def partitions(admin: KafkaAdmin, topic: str) -> int | None:
@@ -186,14 +223,20 @@ def demo(args: argparse.Namespace, console: Console) -> int:
     folder = Path(args.run_folder)
     stack = Stack(folder)
     life: Life | None = None
+    migration: Migration | None = None
     kept = False
     try:
         say(f"starting a Kafka broker and Airflow in {folder} (about half a minute)")
         stack.start(say)
-        life = Life(stack, folder / "life", source=SOURCE, partitions=6)
-        life.prepare(args.backlog, say)
-        life.start(say)
-        run_id = stack.airflow.trigger(DAG_ID, form(args.cutover, args.approve, args.partitions, args.freeze_budget))
+        logs = fresh_folder(folder / "life")
+        life = Life(logs, stack.properties_file, topic=SOURCE)
+        prepare(stack, life)
+        life.backlog(args.backlog)
+        say(f"{SOURCE}: {SOURCE_PARTITIONS} partitions, a backlog of {args.backlog:,} keyed records")
+        life.start()
+        say("live: 3 producer processes of checkout and billing, 2 consumer processes each of ledger, fraud, search")
+        values = form(life.groups, args.cutover, args.partitions, args.freeze_budget)
+        run_id = stack.airflow.trigger(DAG_ID, values)
         say(f"triggered {DAG_ID} through Airflow's API: {run_id}")
         view = View(f"{SOURCE} -> {TARGET}   {stack.airflow.url}/dags/{DAG_ID}/runs/{run_id}")
         migration = Migration(stack, life, run_id, view, args.approve)
@@ -203,8 +246,8 @@ def demo(args: argparse.Namespace, console: Console) -> int:
             console.print(migration.failures(), style="red", markup=False)
         say("letting the traffic go on for a moment, then stopping it and counting")
         time.sleep(AFTER_S)
-        life.finish(say)
-        proof = prove(folder / "life")
+        life.finish()
+        proof = prove(logs)
         counts = [partitions(migration.admin, t) for t in (SOURCE, TARGET)]
         summary = summarise(migration, run, proof, counts[0], counts[1])
         args.summary.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +264,8 @@ def demo(args: argparse.Namespace, console: Console) -> int:
     finally:
         if kept:
             say("stopping")
+        if migration is not None:
+            migration.admin.close()
         if life is not None:
             life.stop()
         stack.stop()
@@ -255,6 +300,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.summary is None:
         args.summary = Path(args.run_folder) / "summary.json"
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its words would tear the live screen
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     console = Console(width=None if sys.stdout.isatty() else 110)
     try:

@@ -111,12 +111,13 @@ class Stack:
 
     # ------------------------------------------------------------------------------------------------ life
 
-    def start(self, progress: Progress = _quiet, *, airflow: bool = True) -> Stack:
+    def start(self, progress: Progress = _quiet, *, airflow: bool = True, announce: bool = True) -> Stack:
         """Start the broker and Airflow side by side and wait until all is ready.
 
         Args:
             progress: called with one line whenever something is done.
             airflow: start Airflow too.
+            announce: say in the state file that it is ready; without, that is for the caller to do (``announce``).
 
         Raises:
             FolderInUse: another stack lives in the run folder.
@@ -125,6 +126,8 @@ class Stack:
         self.folder.lock()
         try:
             self._start(progress, airflow)
+            if announce:
+                self.announce()
         except BaseException:
             self.stop()
             raise
@@ -132,9 +135,9 @@ class Stack:
 
     def _start(self, progress: Progress, airflow: bool) -> None:
         self.folder.write_state(status="starting")
-        self.home.mkdir(exist_ok=True)
-        for kept in ("kafka", "airflow"):  # a run begins afresh: its ports and topics are its own
+        for kept in ("kafka", "airflow", "topicshift"):  # a run begins afresh: topics and what is known of them
             shutil.rmtree(self.folder / kept, ignore_errors=True)
+        self.home.mkdir(exist_ok=True)
         passwords = {user: new_password() for user in (ORCHESTRATOR, *self._users)}
         broker = EmbeddedBroker(
             self.folder / "kafka",
@@ -165,6 +168,9 @@ class Stack:
             starter.join()
         if failures:
             raise failures[0]
+
+    def announce(self) -> None:
+        """Say in the state file that it is ready, and where everything is."""
         self.folder.write_state(status="ready", **self.facts())
 
     def _start_airflow(self, broker: EmbeddedBroker, progress: Progress) -> None:

@@ -91,9 +91,13 @@ class StopAndFence(AskingOperator):
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Stop, fence, prove; write ``fence.json``."""
         from topicshift.core.fence import FenceSettings
-        from topicshift.steps.fence import fence
+        from topicshift.steps.fence import fence, rehearse
 
         spec, source = run.spec, run.row.source
+        if current_freeze(run.journal, run.claim) is None:
+            # Connections are opened, and rights missed, before anybody is stopped.
+            run.cast(kinds(producers_of(spec))).prepare()
+            rehearse(run.admin, source)
         freeze = begin_freeze(run.journal, run.claim, run.clock, spec.freeze_budget)
         require_lease(freeze, run.clock, "stopping producers")
         producers = producers_of(spec)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from topicshift.core.certificate import Verdict
 from topicshift.core.errors import DrainTimedOut, FenceBroken, GuardViolated, Refused, Transient, Unreadable
 from topicshift.core.spec import Cutover
+from topicshift.steps.fence import rehearse
 from topicshift.steps.participants import consumers_of, current_freeze, describe, producers_of, require_lease
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.operators.cutover import kinds, people, read_fence, recheck, skip_unless
@@ -66,6 +67,7 @@ def drain_inputs(run: Run, consumer: str = "") -> dict[str, Any]:
         "compare": True,
         "ignored": {**{g.group: g.reason for g in spec.ignore_groups}, **others},
         "accepted_lost": [g.group for g in spec.lost_records_accepted],
+        "readers": [r.model_dump(mode="json") for r in spec.readers],
     }
 
 
@@ -104,9 +106,11 @@ class ReadyToFence(Deferring):
             reader.connection.close()
         for line in lines:
             run.progress(line)
+        # Route clients can only report once their topics exist.
+        run.cast(kinds([*producers_of(run.spec), *consumers_of(run.spec)])).prepare()
         return self._wait(run, context)
 
-    def _wait(self, run: Run, context: Mapping[str, Any]) -> Any:
+    def _wait(self, run: Run, context: Mapping[str, Any], pause_s: float = 1.0) -> Any:
         from topicshift_airflow.triggers.drain import GateTrigger
 
         self.defer(
@@ -117,6 +121,7 @@ class ReadyToFence(Deferring):
                 deadline=self._deadline(run, context).timestamp(),
                 budget_s=run.spec.freeze_budget.total_seconds(),
                 ready_file=str(requests_folder(run.row.migration_id) / "ready.json"),
+                pause_s=pause_s,
             ),
             method_name="resume",
         )
@@ -147,8 +152,8 @@ class ReadyToFence(Deferring):
             if run.clock.now() >= self._deadline(run, context):
                 raise Unreadable(f"Not every participant answers; no producer was stopped: {describe(bad)}")
             run.progress(f"not ready for the fence: {describe(bad)}")
-            run.clock.sleep(1.0)
-            return self._wait(run, context)
+            return self._wait(run, context, pause_s=4.0)
+        rehearse(run.admin, run.row.source)
         return dict(event)
 
 
@@ -185,7 +190,7 @@ class Drain(Deferring):
         inputs = drain_inputs(run, self.consumer)
         certificate = take_certificate(
             KafkaDrainReader.from_config(run.config),
-            inputs_of(inputs),
+            inputs_of(inputs, readers=True),
             fence=FencePoint.of(fence),
             now=run.clock.now,
             issued_by=run.owner,

@@ -15,6 +15,9 @@ from topicshift_airflow.operators.drain import arm
 from topicshift_airflow.operators.spark import SparkJobOperator, work_folder
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 
+QUIET = {"spark.log.level": "WARN", "spark.ui.enabled": "false"}
+"""A task's log is for what the job says; a web page of a short driver is nobody's."""
+
 ARMED_FOR_S = 13 * 3600
 """The armed verifier outlasts the gate's patience; a run that ends takes it along."""
 
@@ -26,7 +29,7 @@ class _MigrationJob(SparkJobOperator):
     evidence_url = ""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**RETRIES, "retries": 1, **kwargs})
+        super().__init__(**{**RETRIES, "retries": 1, "conf": QUIET, **kwargs})
         self._arguments: list[str] = []
         self._folder: Path | None = None
 
@@ -141,7 +144,7 @@ class AssessImpact(SparkJobOperator):
     evidence_url = ""
 
     def __init__(self, *, look: str, **kwargs: Any) -> None:
-        super().__init__(job="key_rehash_impact", **{**RETRIES, "retries": 1, **kwargs})
+        super().__init__(job="key_rehash_impact", **{**RETRIES, "retries": 1, "conf": QUIET, **kwargs})
         self.look = look
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:

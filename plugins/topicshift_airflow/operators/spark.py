@@ -233,8 +233,8 @@ class SparkJobOperator(BaseOperator):
         job = JOBS[self.job]
         try:
             result = json.loads(path.read_bytes())
-            if not isinstance(result, dict) or not str(result.get("schema", "")):
-                raise ValueError("no schema")
+            if not isinstance(result, dict) or not (result.get("schema") or result.get("version")):
+                raise ValueError("neither schema nor version in it")
         except (OSError, ValueError) as error:
             code = self._running.exit_code if self._running is not None else None
             said = f"{failure}" if failure is not None else f"The job ended with exit code {code}."

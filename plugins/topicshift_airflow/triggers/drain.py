@@ -65,11 +65,13 @@ class _DrainWait(BaseTrigger):
 
         connection = await BaseHook.aget_connection(self.kafka_conn_id)
         config = await asyncio.to_thread(from_airflow_extra, connection.extra_dejson)
-        return DrainTaker(KafkaDrainReader.from_config(config), inputs_of(self.inputs), fence=fence)
+        inputs = inputs_of(self.inputs, readers=fence is not None)
+        return DrainTaker(KafkaDrainReader.from_config(config), inputs, fence=fence)
 
 
-def inputs_of(values: Mapping[str, Any]) -> Any:
-    """``DrainInputs`` from its plain values."""
+def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
+    """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
+    from topicshift.adapters.readers import evidence_source
     from topicshift.steps.drain import DrainInputs
 
     return DrainInputs(
@@ -78,25 +80,34 @@ def inputs_of(values: Mapping[str, Any]) -> Any:
         compare=values["compare"],
         ignored=dict(values["ignored"]),
         accepted_lost=frozenset(values["accepted_lost"]),
+        evidence=evidence_source(values.get("readers", ()), values["topic"]) if readers else None,
     )
 
 
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready."""
 
-    def __init__(self, *, budget_s: float, ready_file: str, **kwargs: Any) -> None:
+    def __init__(self, *, budget_s: float, ready_file: str, pause_s: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.budget_s = budget_s
         self.ready_file = ready_file
+        self.pause_s = pause_s
 
     def arguments(self) -> dict[str, Any]:
         """The arguments, with the budget and the verifier's file."""
-        return {**super().arguments(), "budget_s": self.budget_s, "ready_file": self.ready_file}
+        return {
+            **super().arguments(),
+            "budget_s": self.budget_s,
+            "ready_file": self.ready_file,
+            "pause_s": self.pause_s,
+        }
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
         from topicshift.core.gate import Gate
 
+        # A task that is woken at the very moment it went to sleep can meet its own past in the scheduler.
+        await asyncio.sleep(self.pause_s)
         taker = await self.taker()
         gate, said = Gate(self.budget_s), ""
         try:

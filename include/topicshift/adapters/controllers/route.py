@@ -59,6 +59,13 @@ class RouteController:
         self._store = store
         self._clock = clock or SystemClock()
 
+    def prepare(self, ctx: ControlContext) -> None:
+        """Make the route's topics, without which no client can report, and open what an act needs."""
+        warm = getattr(self._store, "warm", None)
+        if warm is not None:
+            logical, _ = self._route(ctx)
+            warm(logical)
+
     # ------------------------------------------------------------------------------------------------ acts
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
@@ -93,7 +100,9 @@ class RouteController:
             self._change(ctx, lambda route, act: open_groups(route, act, groups))
 
     def _known_groups(self, logical: str) -> list[str]:
-        return sorted({a.group for a in self._store.acks(logical) if a.group is not None and a.status is not Status.GONE})
+        return sorted(
+            {a.group for a in self._store.acks(logical) if a.group is not None and a.status is not Status.GONE}
+        )
 
     def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
         return find_route(self._store.read_all(), ctx.source, ctx.target, ctx.migration)
