@@ -28,9 +28,10 @@ from types import TracebackType
 from topicshift.testing import ports_free
 from topicshift.testing.java import find_java
 from topicshift.testing.process import GuardedProcess
-from topicshift.testing.runfolder import ROOT, write_private
+from topicshift.testing.runfolder import ROOT, RunFolder, write_private
 
 SUPERUSER = "admin"
+LOOPBACK = ("127.0.0.1", "localhost")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _LOG4J = """\
 status = error
@@ -96,6 +97,8 @@ class EmbeddedBroker:
         server_properties: settings that win over those made here.
         heap: heap of each node.
         log_level: log4j level of the nodes' logs.
+        host: the name under which clients reach it. Any other than a loopback address is served on every interface.
+        port: the client port of node 1; a free one by default.
     """
 
     def __init__(
@@ -108,6 +111,8 @@ class EmbeddedBroker:
         server_properties: Mapping[str, object] | None = None,
         heap: str = "384m",
         log_level: str = "warn",
+        host: str = "127.0.0.1",
+        port: int | None = None,
     ) -> None:
         if not 1 <= brokers <= 3:
             raise ValueError(f"brokers must be 1 to 3, not {brokers}")
@@ -126,8 +131,11 @@ class EmbeddedBroker:
         self._overrides = dict(server_properties or {})
         self._heap = heap
         self._log_level = log_level
+        self._host = host
         ports = ports_free.claim(2 * brokers)
         self._ports = {node: (ports[2 * i], ports[2 * i + 1]) for i, node in enumerate(self.nodes)}
+        if port is not None:
+            self._ports[1] = (port, self._ports[1][1])
         self._processes: dict[int, GuardedProcess] = {}
 
     # ------------------------------------------------------------------------------------------------ for clients
@@ -135,7 +143,7 @@ class EmbeddedBroker:
     @property
     def bootstrap(self) -> str:
         """``host:port`` of every node, separated by commas."""
-        return ",".join(f"127.0.0.1:{client}" for client, _ in self._ports.values())
+        return ",".join(f"{self._host}:{client}" for client, _ in self._ports.values())
 
     def config(self, user: str | None = None) -> dict[str, str]:
         """Connection properties in librdkafka's names.
@@ -251,14 +259,15 @@ class EmbeddedBroker:
         copies = min(len(self.nodes), 3)
         roles = "broker,controller" if node in self._controllers else "broker"
         voters = ",".join(f"{each}@127.0.0.1:{self._ports[each][1]}" for each in self._controllers)
-        listeners = f"CLIENT://127.0.0.1:{client}"
+        bind = self._host if self._host in LOOPBACK else "0.0.0.0"  # noqa: S104 - asked for by naming another host
         protocol = "SASL_PLAINTEXT" if self.authorizer else "PLAINTEXT"
         properties: dict[str, object] = {
             "process.roles": roles,
             "node.id": node,
             "controller.quorum.voters": voters,
-            "listeners": listeners + (f",CONTROLLER://127.0.0.1:{controller}" if node in self._controllers else ""),
-            "advertised.listeners": listeners,
+            "listeners": f"CLIENT://{bind}:{client}"
+            + (f",CONTROLLER://127.0.0.1:{controller}" if node in self._controllers else ""),
+            "advertised.listeners": f"CLIENT://{self._host}:{client}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "CLIENT",
             "listener.security.protocol.map": f"CLIENT:{protocol},CONTROLLER:{protocol}",
@@ -416,20 +425,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--authorizer", action="store_true", help="run the authorizer; clients log in by SASL/PLAIN")
     parser.add_argument("--user", action="append", default=[], help="a user besides admin (may be repeated)")
     parser.add_argument("--brokers", type=int, default=1, help="how many nodes, 1 to 3")
+    parser.add_argument("--host", default="127.0.0.1", help="the name under which clients reach it")
+    parser.add_argument("--port", type=int, help="the client port; a free one by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     args = parser.parse_args(argv)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    users = {name: new_password() for name in args.user} if args.authorizer else {}
+    folder = RunFolder(args.run_folder)
+    names = (SUPERUSER, *args.user) if args.authorizer else ()
+    users = {name: folder.secret(f"kafka-{name}", 32) for name in names}
     try:
         overrides: dict[str, object] = dict(pair.split("=", 1) for pair in args.set)
         broker = EmbeddedBroker(
-            args.run_folder,
+            folder / "kafka",
             authorizer=args.authorizer,
             users=users,
             brokers=args.brokers,
             server_properties=overrides,
+            host=args.host,
+            port=args.port,
         )
     except ValueError as problem:
         parser.error(str(problem))
@@ -437,7 +452,7 @@ def main(argv: list[str] | None = None) -> int:
         with broker:
             print(f"bootstrap.servers={broker.bootstrap}", flush=True)
             for user in broker.users or ("client",):
-                path = args.run_folder / f"{user}.properties"
+                path = folder.folder("clients") / f"{user}.properties"
                 broker.write_client_properties(user if broker.users else None, path)
                 print(f"{user}: {path}", flush=True)
             while not ended.wait(0.5):

@@ -16,9 +16,10 @@ from types import FrameType
 from topicshift.testing.airflow_services import AirflowFailed
 from topicshift.testing.broker import BrokerFailed
 from topicshift.testing.java import NoJava
-from topicshift.testing.process import GuardedProcess
+from topicshift.testing.load_life import Life, LoadFailed
 from topicshift.testing.runfolder import ROOT, FolderInUse, RunFolder
 from topicshift.testing.stack import Stack, default_run_folder, wait_gone
+from topicshift.testing.traffic import SOURCE, start_traffic
 
 START_TIMEOUT = 420.0
 STOP_TIMEOUT = 60.0
@@ -69,20 +70,22 @@ def run(folder: Path, *, live: bool, airflow: bool) -> int:
     """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed."""
     end_on_signals()
     stack = Stack(folder)
-    traffic: GuardedProcess | None = None
+    traffic: Life | None = None
     try:
-        stack.start(lambda line: say(f"  {line}"), airflow=airflow)
+        stack.start(lambda line: say(f"  {line}"), airflow=airflow, announce=False)
         if live:
-            traffic = start_traffic(stack)
+            traffic = Life(stack.folder.folder("life"), stack.properties_file, topic=SOURCE)
+            start_traffic(stack.broker.superuser_config(), traffic, lambda line: say(f"  {line}"))
+        stack.announce()
         show(stack.folder)
         while True:
             stack.check_alive()
-            if traffic is not None and not traffic.alive:
-                raise BrokerFailed(f"the live traffic has ended by itself:\n{traffic.tail()}")
+            if traffic is not None:
+                traffic.check_alive()
             time.sleep(0.5)
     except Interrupted:
         return 0
-    except (FolderInUse, BrokerFailed, AirflowFailed, NoJava, TimeoutError, FileNotFoundError) as problem:
+    except (FolderInUse, BrokerFailed, AirflowFailed, LoadFailed, NoJava, TimeoutError, FileNotFoundError) as problem:
         say(f"error: {problem}")
         return 1
     finally:
@@ -91,13 +94,6 @@ def run(folder: Path, *, live: bool, airflow: bool) -> int:
         if traffic is not None:
             traffic.stop()
         stack.stop()
-
-
-def start_traffic(stack: Stack) -> GuardedProcess:
-    """Start the live producers and consumers on the stack's broker, as a process of their own."""
-    command = [sys.executable, "-m", "topicshift.testing.live", "--run-folder", str(stack.folder.path)]
-    log = stack.folder.folder("logs") / "live.log"
-    return GuardedProcess("live traffic", command, log=log, cwd=stack.folder.path).start()
 
 
 def up(path: Path, *, live: bool, airflow: bool) -> int:

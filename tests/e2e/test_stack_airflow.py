@@ -1,0 +1,83 @@
+"""The stack's Airflow: every DAG is there, only loopback is served, roles hold, secrets stay where they belong."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import psutil
+import pytest
+
+from topicshift.testing.airflow_api import AirflowApi, AirflowError
+from topicshift.testing.stack import ORCHESTRATOR, Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+
+
+def secrets_of(stack: Stack) -> set[str]:
+    """Every secret of the run."""
+    files = [path.read_text() for path in (stack.folder / "secrets").iterdir()]
+    return {*files, *stack.broker.users.values()}
+
+
+def test_every_dag_is_parsed_without_an_error(stack: Stack) -> None:
+    stack.airflow.wait_parsed("topic_migration", "topic_assessment", "topic_rollback", "topic_retirement")
+    assert stack.airflow.import_errors() == []
+    paused = {dag["dag_id"]: dag["is_paused"] for dag in stack.airflow.dags()}
+    assert not paused["topic_migration"] and paused["topic_retirement"]
+
+
+def test_a_viewer_may_look_and_not_trigger(stack: Stack) -> None:
+    viewer = stack.services.api_as("viewer")
+    try:
+        assert viewer.dag("topic_migration")["dag_id"] == "topic_migration"
+        with pytest.raises(AirflowError) as refused:
+            viewer.trigger("topic_assessment", {"source": "x"})
+        assert refused.value.status == 403
+    finally:
+        viewer.close()
+
+
+def test_nobody_gets_in_without_the_password(stack: Stack) -> None:
+    stranger = AirflowApi(stack.services.url, "admin", "admin")
+    try:
+        with pytest.raises(AirflowError) as refused:
+            stranger.dags()
+        assert refused.value.status == 401
+    finally:
+        stranger.close()
+    assert httpx.get(f"{stack.services.url}/api/v2/dags", trust_env=False).status_code == 401
+
+
+def test_only_loopback_is_served(stack: Stack) -> None:
+    pids = {process.pid for process in stack.services.processes.values()} | {stack.broker.pid()}
+    family = {child.pid for pid in pids for child in psutil.Process(pid).children(recursive=True)} | pids
+    listening = [c.laddr for c in psutil.net_connections("tcp") if c.pid in family and c.status == psutil.CONN_LISTEN]
+    assert listening
+    # The broker's controller and client ports, the API server; nothing on all interfaces.
+    assert {address.ip.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_no_secret_is_in_an_argument_list_an_environment_or_a_log(stack: Stack) -> None:
+    secrets = secrets_of(stack)
+    assert len(secrets) >= 8
+    for process in [*stack.services.processes.values()]:
+        seen = psutil.Process(process.pid)
+        text = " ".join(seen.cmdline()) + json.dumps(seen.environ())
+        assert not [secret for secret in secrets if secret in text], f"a secret in {process.name}"
+    for log in (stack.folder / "logs").rglob("*.log"):
+        text = log.read_text(errors="replace")
+        assert not [secret for secret in secrets if secret in text], f"a secret in {log.name}"
+
+
+def test_the_orchestrator_is_no_superuser(stack: Stack) -> None:
+    assert stack.broker.config(ORCHESTRATOR)["sasl.username"] != stack.broker.superuser_config()["sasl.username"]
+    extra = json.loads(stack.services.environment()["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"]
+    assert set(extra) == {"bootstrap.servers", "topicshift.properties.file"}
+    assert extra["topicshift.properties.file"] == str(stack.properties_file(ORCHESTRATOR))
+
+
+def test_a_run_that_the_form_refuses_says_why(stack: Stack) -> None:
+    with pytest.raises(AirflowError) as missing:
+        stack.airflow.trigger("no_such_dag")
+    assert missing.value.status == 404
