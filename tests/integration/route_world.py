@@ -63,7 +63,7 @@ class RouteWorld:
 
     def producer(self, **more: Any) -> RoutedProducer:
         return RoutedProducer(
-            {**self.config, "linger.ms": 5}, self.source, "checkout", **{"heartbeat_s": 0.5, "max_block_s": 0.2, **more}
+            {**self.config, "linger.ms": 5}, self.source, "checkout", **{"heartbeat_s": 2.0, "max_block_s": 0.2, **more}
         )
 
     def ends(self, topic: str) -> dict[int, int]:
@@ -144,7 +144,7 @@ class Member:
         world = self._world
         try:
             with RoutedConsumer(
-                {**world.config, **self._config}, world.source, world.group, participant="ledger", heartbeat_s=0.5
+                {**world.config, **self._config}, world.source, world.group, participant="ledger", heartbeat_s=2.0
             ) as self.consumer:
                 self.ready.set()
                 self.consumer.run(self._handle, self.stopping)
