@@ -44,6 +44,11 @@ from topicshift_spark.session import cores, get_session, ship_code
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
 
 MAX_CANDIDATE = 100_000
+SETTINGS = {
+    # Enough keys at once for numpy, and never more than so many bytes of them: keys may be a megabyte long.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20),
+}
 MAX_CANDIDATES = 50
 _OFFSETS_PER_TASK = 2_000_000
 _SMALL = 100_000  # below this many offsets one task a partition is quicker than splitting
@@ -347,13 +352,7 @@ def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str, bu
 def main(arguments: Sequence[str]) -> int:
     """Run the job; the exit code."""
     request = parse(arguments)
-    spark = get_session(
-        f"key_rehash_impact {request.topic}",
-        {
-            "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-            "spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20),
-        },
-    )
+    spark = get_session(f"key_rehash_impact {request.topic}", SETTINGS)
     ship_code(spark)
     try:
         result = measure(spark, request, freeze(spark, request))

@@ -1,0 +1,185 @@
+"""The key-rehash impact of 5 M records: against a bare ``count()`` of the same Kafka source, and against a Python loop.
+
+Usage::
+
+    python -m benchmarks.impact                        # 5 M records of about 100 bytes, 400 k keys, 7 candidates
+    python -m benchmarks.impact --records 500000       # smaller
+    python -m benchmarks.impact --bootstrap-server HOST:PORT --topic T     # a topic that is there already
+
+One Spark session, ``local[2]``, warm: every query runs once unmeasured, then all run in turn, ``--rounds`` times, so
+that whatever else the machine does meets all of them. Ratios are taken within a round; the median is shown. Three
+queries are measured: ``count()`` as everybody writes it (Spark's defaults), the same through the reader that the job
+uses (DataSource V2), and the job itself, whole: asking for offsets, reading, hashing, adding up, all figures.
+The loop is what a person would write: a consumer, ``murmur2`` for each record and count, a dictionary of sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from topicshift.testing.broker import EmbeddedBroker
+from topicshift.testing.spark import local_spark
+
+ROOT = Path(__file__).resolve().parent.parent
+CANDIDATES = (6, 18, 24, 25, 30, 48, 60)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def fill(config: dict[str, Any], topic: str, records: int, keys: int, partitions: int) -> None:
+    """Records of about 100 bytes, as a producer with Java's partitioner writes them."""
+    AdminClient(config).create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    settings = {"partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 500_000}
+    producer = Producer({**config, **settings, "queue.buffering.max.messages": 500_000})
+    rng, value = random.Random(1), b"x" * 84
+    for i in range(records):
+        while True:
+            try:
+                producer.produce(topic, value, b"customer-%07d" % rng.randrange(keys))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(300):
+        raise SystemExit("not every record was acknowledged")
+
+
+def loop(config: dict[str, Any], topic: str, partitions: int) -> dict[str, int]:
+    """Moved keys and records per candidate, the way of a person with a consumer and an afternoon."""
+    consumer = Consumer({**config, "group.id": "loop", "enable.auto.commit": False})
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30) for p in range(partitions)}
+    left = sum(high - low for low, high in ends.values())
+    consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])
+    murmur2 = confluent_kafka.murmur2
+    seen: set[bytes] = set()
+    moved: Counter[str] = Counter()
+    placed = {m: Counter[int]() for m in CANDIDATES}
+    while left > 0:
+        for message in consumer.consume(10_000, 5):
+            left -= 1
+            key = message.key() or b""
+            now = murmur2(key, partitions)
+            for m in CANDIDATES:
+                then = murmur2(key, m)
+                placed[m][then] += 1
+                if then != now:
+                    moved[f"records {m}"] += 1
+                    if key not in seen:
+                        moved[f"keys {m}"] += 1
+            seen.add(key)
+    consumer.close()
+    return dict(moved)
+
+
+def measure(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str) -> dict[str, Any]:
+    sys.path[:0] = [str(ROOT / "spark_jobs")]
+    import key_rehash_impact as job
+    from topicshift_spark.session import ship_code
+    from topicshift_spark.source import read
+
+    spark = local_spark("benchmark-impact", cores=2, memory="3g", conf=job.SETTINGS)
+    ship_code(spark)
+    with tempfile.TemporaryDirectory() as folder:
+        request = job.parse(
+            [
+                *("--topic", arguments.topic, "--bootstrap-server", bootstrap, "--output", folder),
+                *("--candidates", ",".join(map(str, CANDIDATES))),
+            ]
+        )
+    frozen = job.freeze(spark, request)
+
+    def plain_count() -> int:
+        options = {"subscribe": arguments.topic, "kafka.bootstrap.servers": bootstrap}
+        ends = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+        return int(spark.read.format("kafka").options(**options, **ends).load().count())
+
+    def reader_count() -> int:
+        return int(read(spark, request.properties, request.topic, frozen.ranges).count())
+
+    def impact() -> Any:
+        return job.measure(spark, request, job.freeze(spark, request))
+
+    queries: dict[str, Callable[[], Any]] = {"count": plain_count, "count_v2": reader_count, "impact": impact}
+    taken: dict[str, list[float]] = {name: [] for name in queries}
+    result = None
+    for number in range(arguments.rounds + 1):
+        for name, query in queries.items():
+            started = time.monotonic()
+            answer = query()
+            seconds = time.monotonic() - started
+            result = answer if name == "impact" else result
+            if number:
+                taken[name].append(seconds)
+            say(f"{'warm-up' if not number else f'round {number}'}: {name} {seconds:.2f} s")
+    spark.stop()
+    assert result is not None
+    out: dict[str, Any] = {name: statistics.median(times) for name, times in taken.items()}
+    for name in ("count", "count_v2"):
+        ratios = [a / b for a, b in zip(taken["impact"], taken[name], strict=True)]
+        out[f"ratio_{name}"] = statistics.median(ratios)
+        out[f"best_ratio_{name}"] = min(taken["impact"]) / min(taken[name])
+    out |= {"records": result.records, "keys": result.distinct_keys}
+    if arguments.loop:
+        started = time.monotonic()
+        moved = loop(config, arguments.topic, len(frozen.topic.partitions))
+        out["loop"] = time.monotonic() - started
+        for c in result.candidates:
+            assert (c.moved_keys, c.moved_records) == (moved[f"keys {c.partitions}"], moved[f"records {c.partitions}"])
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Key-rehash impact against count() and against a Python loop.")
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=int, default=400_000)
+    parser.add_argument("--partitions", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bootstrap-server")
+    parser.add_argument("--topic", default="benchmark-impact")
+    parser.add_argument("--no-loop", dest="loop", action="store_false")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        if arguments.bootstrap_server:
+            config, bootstrap = {"bootstrap.servers": arguments.bootstrap_server}, arguments.bootstrap_server
+        else:
+            broker = stack.enter_context(EmbeddedBroker(heap="768m"))
+            config, bootstrap = broker.config(), broker.bootstrap
+            say(f"writing {arguments.records:,} records")
+            fill(config, arguments.topic, arguments.records, arguments.keys, arguments.partitions)
+        found = measure(arguments, config, bootstrap)
+    found["driver_python_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    rows = [
+        ("bare `count()`, Spark's defaults", found["count"], found["ratio_count"]),
+        ("bare `count()`, the job's reader", found["count_v2"], found["ratio_count_v2"]),
+    ]
+    print("| against | its seconds | impact, seconds | ratio |\n|---|---|---|---|")
+    for name, seconds, ratio in rows:
+        print(f"| {name} | {seconds:.2f} | {found['impact']:.2f} | {ratio:.2f} |")
+    if "loop" in found:
+        ratio = found["impact"] / found["loop"]
+        print(f"| Python consumer loop | {found['loop']:.2f} | {found['impact']:.2f} | {ratio:.2f} |")
+    print(json.dumps(found), file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
