@@ -54,8 +54,11 @@ def command(
             from topicshift.adapters.kafka.admin import KafkaAdmin
 
             admin = KafkaAdmin(kafka_config)
+        # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
+        answers = admin is not None and bool(rows) and _asked(admin.cluster) is not None
         now = datetime.now(UTC)
-        found = [_describe(journal, row, admin, now) for row in rows]
+        way_back = {r.migration_id: _rollback(r, admin if answers else None, kafka_config is not None) for r in rows}
+        found = [_describe(journal, row, way_back[row.migration_id], now) for row in rows]
     finally:
         journal.close()
         if admin is not None:
@@ -95,7 +98,7 @@ def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[Mig
     return by_id or by_topic
 
 
-def _describe(journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None, now: datetime) -> dict[str, Any]:
+def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], now: datetime) -> dict[str, Any]:
     from topicshift.core import states
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
@@ -127,7 +130,7 @@ def _describe(journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None
         "epoch": row.epoch,
         "plan_hash": row.plan_hash,
         "freeze": freeze,
-        "rollback": _rollback(row, admin),
+        "rollback": way_back,
         "waits_for": states.waits_for(known, [(e.kind, e.data) for e in events]),
         "last_event": _last(events),
         "created_at": row.created_at,
@@ -163,15 +166,16 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(row: MigrationRow, admin: ClusterAdmin | None) -> dict[str, Any]:
+def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> dict[str, Any]:
+    """The type of rollback and why; ``wanted`` says that a cluster was named, whether it answers or not."""
     from topicshift.core.states import Rollback, rollback_type
 
     if row.state == "rolled_back":
         return {"type": Rollback.FREE.value, "why": "it was rolled back"}
-    if admin is None and row.state != "retired":
+    if not wanted and row.state != "retired":
         return {"type": None, "why": _NOT_ASKED}
     exists = None if admin is None else _asked(lambda: admin.topic(row.source) is not None)
-    records = None if admin is None else _asked(lambda: _used(admin, row.target))
+    records = None if admin is None or exists is None else _asked(lambda: _used(admin, row.target))
     kind, why = rollback_type(state=row.state, source_exists=exists, target_records=records)
     return {"type": kind.value if kind else None, "why": why}
 

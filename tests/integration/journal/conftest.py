@@ -21,9 +21,11 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def quick_postgres_url(postgres_url: str) -> str:
     """The server of this run, told not to wait for the disk: no test here cuts the power."""
-    with sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT").connect() as connection:
+    engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
         connection.execute(sa.text("ALTER SYSTEM SET fsync = off"))
         connection.execute(sa.text("SELECT pg_reload_conf()"))
+    engine.dispose()
     return postgres_url
 
 
