@@ -405,7 +405,11 @@ class RouteStore:
                     "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 }
             )
-            writer.init_transactions(self._timeout_s)
+            try:
+                writer.init_transactions(self._timeout_s)
+            except KafkaException as exc:
+                resource = f"transactional id {TRANSACTIONAL_ID_PREFIX}{logical}"
+                raise self._connection.error(exc, operation="WRITE", resource=resource) from exc
             self._writers[logical] = writer
         return writer
 

@@ -131,10 +131,11 @@ class Migration:
             return
         for question in self.api.hitl_pending(DAG_ID, self.run_id):
             task_id = question["task_instance"]["task_id"]
-            key = f"{task_id}:{question.get('created_at')}"
+            key = f"{task_id}:{question['task_instance'].get('try_number')}:{question.get('created_at')}"
+            if key in self._asked:
+                continue
+            self._asked.add(key)
             if self.approve == "me":
-                if key not in self._asked:
-                    self._asked.add(key)
                     self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
                 continue
             try:

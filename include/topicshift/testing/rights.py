@@ -37,6 +37,7 @@ def orchestrator_rights(user: str, topics: Iterable[str] = (EVERY,), groups: Ite
         rights += allow(user, "TOPIC", topic, "WRITE", "CREATE", "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
     for group in groups:
         rights += allow(user, "GROUP", group, "DESCRIBE", "READ")
+    rights += allow(user, "TRANSACTIONAL_ID", "topicshift-route-", "WRITE", prefixed=True)
     return rights + allow(user, "TRANSACTIONAL_ID", EVERY, "DESCRIBE")
 
 
