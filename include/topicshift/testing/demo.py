@@ -136,7 +136,7 @@ class Migration:
                 continue
             self._asked.add(key)
             if self.approve == "me":
-                    self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
+                self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
                 continue
             try:
                 self.api.hitl_answer(DAG_ID, self.run_id, task_id, question["options"][0])
