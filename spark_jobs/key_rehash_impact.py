@@ -207,7 +207,7 @@ def records_of(spark: SparkSession, request: Request, design: Design, *, availab
             request.topic,
             {p: Range(*ends) for p, ends in block.items()},
             min_partitions=each,
-            poll_timeout_s=max(20.0, request.timeout_s),
+            poll_timeout_s=request.timeout_s,
         ).withColumn("replicate", F.lit(number))
         for number, block in enumerate(design.blocks)
     ]

@@ -324,7 +324,10 @@ def group_impacts(
 ) -> list[model.GroupImpact]:
     """Per group the unread records and those that an increase would let be overtaken, from the pieces of the tails."""
     out = []
-    whole = fraction >= 1
+
+    def figure(name: str, replicated: Any) -> dict[str, Any]:
+        return _ends(name, sampling.total(replicated.tolist(), fraction, burst=burst), whole=fraction >= 1)
+
     for group, begins in where.items():
         sums = np.zeros((1 + len(candidates), replicates))
         for (replicate, partition, piece), row in cells.items():
@@ -334,13 +337,10 @@ def group_impacts(
         out.append(
             model.GroupImpact(
                 group=group,
-                **_ends("unread", sampling.total(sums[0].tolist(), fraction, burst=burst), whole=whole),
+                **figure("unread", sums[0]),
                 never_committed=never,
                 overtaken=[
-                    model.Overtaken(
-                        partitions=m, **_ends("records", sampling.total(sums[1 + i].tolist(), fraction, burst=burst), whole=whole)
-                    )
-                    for i, m in enumerate(candidates)
+                    model.Overtaken(partitions=m, **figure("records", sums[1 + i])) for i, m in enumerate(candidates)
                 ],
             )
         )
