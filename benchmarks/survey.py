@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,20 @@ def make(admin: AdminClient, config: dict[str, Any], topic: str, groups: int, pa
             future.result(120)
 
 
-def run(command: list[str], environment: dict[str, str]) -> tuple[float, float, Path]:
-    """Seconds, peak resident MiB and the file with the output of one process."""
+@dataclass(frozen=True)
+class Cost:
+    """What one process took: seconds, seconds of processor time, peak resident MiB."""
+
+    seconds: float
+    cpu: float
+    mib: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s ({self.cpu:.2f} s of processor time), {self.mib:.0f} MiB"
+
+
+def run(command: list[str], environment: dict[str, str]) -> tuple[Cost, Path]:
+    """Run one process; its cost, and the file with its output."""
     out = Path(tempfile.mkstemp(prefix="survey-")[1])
     with out.open("wb") as stdout:
         began = time.perf_counter()
@@ -76,21 +89,21 @@ def run(command: list[str], environment: dict[str, str]) -> tuple[float, float, 
         seconds = time.perf_counter() - began
     child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode in (0, 3), f"exit code {child.returncode} of {command[:6]}"
-    return seconds, usage.ru_maxrss / 1024, out
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024), out
 
 
-def ours(bootstrap: str, topic: str) -> tuple[float, float, dict[str, Any]]:
+def ours(bootstrap: str, topic: str) -> tuple[Cost, dict[str, Any]]:
     """``topicshift drain`` on the topic, discovering its groups."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = str(ROOT / "include")
     command = [sys.executable, "-m", "topicshift.cli", "drain", "--topic", topic, "--json"]
-    seconds, memory, out = run([*command, "--bootstrap-server", bootstrap], environment)
+    cost, out = run([*command, "--bootstrap-server", bootstrap], environment)
     answer: dict[str, Any] = json.loads(out.read_bytes())
     out.unlink()
-    return seconds, memory, answer
+    return cost, answer
 
 
-def theirs(bootstrap: str) -> tuple[float, float, int]:
+def theirs(bootstrap: str) -> tuple[Cost, int]:
     """Kafka's tool over all groups; the number of rows it printed."""
     java = find_java(for_spark=False)
     options = [
@@ -103,10 +116,10 @@ def theirs(bootstrap: str) -> tuple[float, float, int]:
     classpath = f"{kafka_jars()}/*"
     command = [str(java.binary), *options, "-cp", classpath, TOOL]
     command += ["--bootstrap-server", bootstrap, "--describe", "--all-groups", "--timeout", "120000"]
-    seconds, memory, out = run(command, dict(os.environ))
+    cost, out = run(command, dict(os.environ))
     rows = sum(1 for line in out.read_text().splitlines() if line.startswith("ratio-"))
     out.unlink()
-    return seconds, memory, rows
+    return cost, rows
 
 
 def check(answer: dict[str, Any], groups: int, partitions: int) -> None:
@@ -137,20 +150,21 @@ def main() -> int:
         topic = f"survey-{os.getpid()}"
         say(f"making {args.groups} groups x {args.partitions} partitions")
         make(admin, config, topic, args.groups, args.partitions, "ratio")
-        rows = []
         ours(bootstrap, topic)  # both sides find the broker warm
+        tool, mine = [], []
         for _ in range(2):
-            tool_s, tool_mib, lines = theirs(bootstrap)
+            cost, lines = theirs(bootstrap)
             assert lines >= args.groups * args.partitions, f"the tool printed {lines} rows"
-            our_s, our_mib, answer = ours(bootstrap, topic)
+            tool.append(cost)
+            cost, answer = ours(bootstrap, topic)
             check(answer, args.groups, args.partitions)
-            rows.append((tool_s, tool_mib, our_s, our_mib))
-        tool_s, tool_mib, our_s, our_mib = min(rows, key=lambda r: r[0])
-        our_s = min(r[2] for r in rows)
-        print(f"kafka-consumer-groups --describe --all-groups: {tool_s:.2f} s, {tool_mib:.0f} MiB")
-        print(f"topicshift drain --topic:                      {our_s:.2f} s, {our_mib:.0f} MiB")
-        print(f"ratio {our_s / tool_s:.3f} (at most 0.100)")
-        ok = our_s <= 0.1 * tool_s
+            mine.append(cost)
+        best_tool, best_mine = min(tool, key=lambda c: c.seconds), min(mine, key=lambda c: c.seconds)
+        print(f"kafka-consumer-groups --describe --all-groups: {best_tool}")
+        print(f"topicshift drain --topic:                      {best_mine}")
+        ratio = best_mine.seconds / best_tool.seconds
+        print(f"ratio {ratio:.3f} (at most 0.100)", flush=True)
+        ok = ratio <= 0.1
         if args.growth:
             print(f"{'groups':>7} {'partitions':>10} {'rows':>9} {'seconds':>8} {'us/row':>7} {'MiB':>6}")
             for groups, partitions in ((500, 100), (1000, 100), (2000, 100), (5000, 100), (500, 500), (500, 2000)):
@@ -158,13 +172,12 @@ def main() -> int:
                 say(f"making {groups} groups x {partitions} partitions")
                 stem = f"s{groups}x{partitions}"
                 make(admin, config, growing, groups, partitions, stem)
-                seconds, memory, answer = ours(bootstrap, growing)
+                cost, answer = ours(bootstrap, growing)
                 check(answer, groups, partitions)
                 count = groups * partitions
-                print(
-                    f"{groups:>7} {partitions:>10} {count:>9} {seconds:>8.2f} {seconds * 1e6 / count:>7.1f} {memory:>6.0f}",
-                    flush=True,
-                )
+                per_row = cost.seconds * 1e6 / count
+                line = f"{groups:>7} {partitions:>10} {count:>9} {cost.seconds:>8.2f} {per_row:>7.1f} {cost.mib:>6.0f}"
+                print(line, flush=True)
                 names = [f"{stem}-{g}" for g in range(groups)]
                 for first in range(0, groups, 200):
                     for future in admin.delete_consumer_groups(names[first : first + 200]).values():

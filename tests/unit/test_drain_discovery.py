@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from topicshift.adapters.readers import evidence_source
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.cluster import GroupCommits, GroupInfo, GroupMember
 from topicshift.core.discovery import GroupListing, discover, subscribes
@@ -155,3 +156,21 @@ def test_connect_offsets_of_sinks_and_of_mirrors() -> None:
     assert connect_offsets({"offsets": [sink, mirror, other]}, T) == {1: 4, 0: 5}
     with pytest.raises(ValueError, match="offsets"):
         connect_offsets({}, T)
+
+
+def test_declared_readers_are_read_anew_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "flink.json"
+    readers = [
+        {"name": "job", "kind": "evidence_file", "location": str(file)},
+        {"name": "query", "kind": "spark_checkpoint", "location": str(tmp_path / "no")},
+    ]
+    read = evidence_source(readers, T)
+    assert read is not None
+    assert [bool(e.error) for e in read()] == [True, True]
+    file.write_text(json.dumps([{"reader": "job", "kind": "flink", "topic": T, "offsets": {"0": 5}}]))
+    assert read()[0].offsets == {0: 5}
+    file.write_text(json.dumps([{"reader": "other", "kind": "flink", "topic": T, "offsets": {"0": 5}}]))
+    assert "nothing of job" in (read()[0].error or "")
+    file.write_text("{")
+    assert "not JSON" in (read()[0].error or "")
+    assert evidence_source([], T) is None

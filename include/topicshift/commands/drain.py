@@ -131,6 +131,7 @@ def _inputs(
         raise SpecError("--topic is empty. Name the topic.")
     if any(not g.strip() for g in groups):
         raise SpecError("--group is empty. Name the group.")
+    declared_readers: list[dict[str, str]] = []
     ignored = dict(_pair(text, "--ignore-group", "GROUP=REASON") for text in ignore_group)
     folders = dict(_pair(text, "--spark-checkpoint", "NAME=FOLDER") for text in checkpoints)
     if spec_file is None:
@@ -148,10 +149,12 @@ def _inputs(
                 f"--topic {topic} is not the spec's source ({spec.source}). Leave --topic out, or name the right spec."
             )
         inputs = DrainInputs.from_spec(spec)
+        declared_readers = [r.model_dump(mode="json") for r in spec.readers]
     both = sorted(set(ignored) & set(inputs.declared or ()))
     if both:
         raise SpecError(f"{', '.join(both)} is to be certified and to be ignored. Leave one of the two out.")
-    evidence = _evidence_source(inputs.topic, evidence_files, folders)
+    readers = declared_readers + [{"name": n, "kind": "spark_checkpoint", "location": f} for n, f in folders.items()]
+    evidence = _evidence_source(inputs.topic, evidence_files, readers)
     return inputs.topic, DrainInputs(
         topic=inputs.topic,
         declared=inputs.declared,
@@ -170,20 +173,21 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _evidence_source(
-    topic: str, files: Sequence[Path], folders: Mapping[str, str]
+    topic: str, files: Sequence[Path], readers: Sequence[Mapping[str, str]]
 ) -> Callable[[], list[ReaderEvidence]] | None:
     """Reads files and checkpoint folders anew each time: while waiting, they change."""
-    if not files and not folders:
+    if not files and not readers:
         return None
-    from topicshift.adapters.spark_checkpoint import read_checkpoint
+    from topicshift.adapters.readers import evidence_source
     from topicshift.core.drain_evidence import parse_evidence
 
-    def read() -> list[ReaderEvidence]:
-        found = [e for f in files for e in parse_evidence(_text(f, "--evidence"), name=str(f))]
-        return found + [read_checkpoint(name, folder, topic) for name, folder in folders.items()]
+    declared = evidence_source(readers, topic)
 
-    read()  # a malformed file is wrong use, and shows before anything is asked of the cluster
-    return read
+    def read_files() -> list[ReaderEvidence]:
+        return [e for f in files for e in parse_evidence(_text(f, "--evidence"), name=str(f))]
+
+    read_files()  # a malformed file is wrong use, and shows before anything is asked of the cluster
+    return lambda: read_files() + (declared() if declared is not None else [])
 
 
 def _text(file: Path, option: str) -> str:

@@ -26,7 +26,7 @@ class ReaderEvidence(Model):
     """
 
     reader: str = Field(min_length=1)
-    kind: Literal["spark_checkpoint", "connect", "flink", "person"]
+    kind: Literal["spark_checkpoint", "connect", "flink", "person", "evidence_file"]
     topic: str
     topic_id: str | None = None
     taken_at: str | None = None

@@ -243,6 +243,19 @@ class Consumer(Model):
     group: str = Field(min_length=1, description="The consumer group whose commits prove what was read.")
 
 
+class Reader(Model):
+    """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
+
+    name: str = Field(min_length=1, description="The reader's name, as certificates show it.")
+    kind: Literal["spark_checkpoint", "evidence_file"] = Field(
+        description=(
+            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `evidence_file`: JSON with the "
+            "offsets of a Flink job or a connector, or with a person's statement (docs/drain.md)."
+        ),
+    )
+    location: str = Field(min_length=1, description="The folder or file: a path or an fsspec URL.")
+
+
 class NamedGroup(Model):
     """A group, and the reason why it is named here (it goes into the audit trail)."""
 
@@ -392,6 +405,16 @@ class Spec(Model):
         examples=[[{"name": "ledger", "kind": "route", "group": "ledger"}]],
         json_schema_extra={"section": _PEOPLE},
     )
+    readers: list[Reader] = Field(
+        default=[],
+        title="Readers without commits",
+        description=(
+            "Readers of the source that commit nothing to Kafka, each with its own evidence. They are waited for; "
+            "moving them to the target is left to their owners."
+        ),
+        examples=[[{"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
     ignore_groups: list[IgnoredGroup] = Field(
         default=[],
         title="Groups to ignore",
@@ -461,6 +484,7 @@ class Spec(Model):
         yield from _unique([c.name for c in self.consumers], "consumers", "name", "consumer")
         yield from _unique([c.group for c in self.consumers], "consumers", "group", "group")
         yield from _unique([g.group for g in self.ignore_groups], "ignore_groups", "group", "ignored group")
+        yield from _unique([r.name for r in self.readers], "readers", "name", "reader")
         groups = {c.group for c in self.consumers}
         for i, g in enumerate(self.ignore_groups):
             if g.group in groups:

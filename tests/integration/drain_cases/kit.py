@@ -377,9 +377,15 @@ class Kit:
             )
             assert answer.error_code == 0, f"{answer.error_code}: {answer.error_message}"
             epoch = answer.member_epoch
-            return bool(answer.active_tasks)
+            return bool(answer.active_tasks)  # None once they are known
 
         wait_for(f"{group} has tasks", beat)
+
+        def stay(stop: threading.Event) -> None:
+            while not stop.wait(2.0):
+                beat()
+
+        self.in_thread(stay)
         if commits:
             asked = OffsetCommitRequest.OffsetCommitRequestTopic
             part = asked.OffsetCommitRequestPartition
