@@ -258,10 +258,10 @@ def install_uv() -> Path:
     return uv
 
 
-def install_packages() -> None:
-    """Everything of requirements/dev.txt, compiled to byte code, and the project itself, editable."""
+def install_packages(requirements: str = "dev.txt") -> None:
+    """Everything of a file of requirements/, compiled to byte code."""
     version = venv_version()
-    wanted = digest(ROOT / "requirements" / "dev.txt", UV_VERSION, list(version or ()), str(VENV))
+    wanted = digest(ROOT / "requirements" / requirements, UV_VERSION, list(version or ()), str(VENV))
     if read_stamp("packages").get("inputs") != wanted:
         uv = install_uv()
         say("installing the pinned packages and compiling them (about a minute with a good network)")
@@ -274,7 +274,7 @@ def install_packages() -> None:
             str(PYTHON),
             "--compile-bytecode",
             "-r",
-            "requirements/dev.txt",
+            f"requirements/{requirements}",
         ]
         run("packages", command, environment(), lambda text: (text.strip().splitlines() or [""])[-1].strip()[:100])
         write_stamp("packages", {"inputs": wanted})
@@ -433,14 +433,14 @@ def in_parallel(*jobs: Callable[[], None]) -> None:
         raise errors[0]
 
 
-def set_up() -> None:
+def set_up(requirements: str) -> None:
     """Every step, in order."""
     began = time.monotonic()
     java = find_java()
     with only_one():
         check_disk()
         make_venv()
-        install_packages()
+        install_packages(requirements)
         in_parallel(
             install_project,
             lambda: fetch_jars("kafka", KAFKA_MODULES, java, beside_pyspark=False),
@@ -453,11 +453,17 @@ def set_up() -> None:
 
 
 def main() -> int:
-    """Run set-up; 0 when ready, 2 with one line on stderr where something has to be done first."""
+    """Run set-up; 0 when ready, 2 with one line on stderr where something has to be done first.
+
+    ``--runtime`` leaves out what only tests and linters need, for an image.
+    """
+    if sys.argv[1:] not in ([], ["--runtime"]):
+        say("the only option is --runtime, which leaves out what only tests and linters need")
+        return 2
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     try:
-        set_up()
+        set_up("runtime.txt" if sys.argv[1:] else "dev.txt")
     except (Stop, NoJava) as problem:
         say(str(problem))
         return 2

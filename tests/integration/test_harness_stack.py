@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 
 def stack_command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "topicshift.testing.stack", *words, "--run-folder", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
 
 
 def of_owner(pid: int) -> list[psutil.Process]:

@@ -101,7 +101,7 @@ class AirflowApi:
         """Unpause a DAG."""
         self.set_paused(dag_id, False)
 
-    def wait_parsed(self, *dag_ids: str, timeout: float = 90.0) -> None:
+    def wait_parsed(self, *dag_ids: str, timeout: float = 240.0) -> None:
         """Wait until these DAGs have been parsed.
 
         Raises:

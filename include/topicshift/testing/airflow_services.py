@@ -165,13 +165,19 @@ class AirflowServices:
         fernet_key = urlsafe_b64encode(self.folder.secret("fernet-key", 32).encode()).decode()
         text = (
             f"[core]\nfernet_key = {fernet_key}\n"
-            f"[database]\nsql_alchemy_conn = {self._database_url.replace('%', '%%')}\n"
+            f"[database]\n{self._database_settings()}"
             f"[api]\nsecret_key = {self.folder.secret('api-secret-key', 48)}\n"
             f"[api_auth]\njwt_secret = {self.folder.secret('jwt-secret', 64)}\n"
         )
         write_private(self.home / "airflow.cfg", text)
         passwords = {user: self.folder.secret(f"airflow-{user}", 16) for user in ("admin", "viewer")}
         write_private(self.passwords_file, json.dumps(passwords) + "\n")
+
+    def _database_settings(self) -> str:
+        url = self._database_url.replace("%", "%%")
+        # Airflow would take asyncpg for PostgreSQL; psycopg 3, which is there, serves both ways.
+        asynchronous = f"sql_alchemy_conn_async = {url}\n" if url.startswith("postgresql+psycopg") else ""
+        return f"sql_alchemy_conn = {url}\n{asynchronous}"
 
     def migrate_database(self) -> None:
         """Write the configuration and bring the metadata database to this Airflow's schema.
@@ -243,7 +249,7 @@ class AirflowServices:
                 self._probe.get("/execution/health", headers={"airflow-api-version": API_VERSION}, timeout=timeout)
             except httpx.ConnectError:
                 time.sleep(0.1)
-            except httpx.HTTPError:
+            except (httpx.HTTPError, RuntimeError):  # the service, or this client, was stopped meanwhile
                 return
             else:
                 return

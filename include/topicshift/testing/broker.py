@@ -190,7 +190,7 @@ class EmbeddedBroker:
 
     # ------------------------------------------------------------------------------------------------ life
 
-    def start(self, timeout: float = 90.0) -> EmbeddedBroker:
+    def start(self, timeout: float = 240.0) -> EmbeddedBroker:
         """Format the folders (once), start every node and wait until clients and groups are served.
 
         Raises:
@@ -225,7 +225,7 @@ class EmbeddedBroker:
         """End one node in an orderly way. Its data stays."""
         self._processes[node].stop(timeout)
 
-    def restart(self, node: int | None = None, timeout: float = 90.0) -> None:
+    def restart(self, node: int | None = None, timeout: float = 240.0) -> None:
         """Start one node (all by default) again on the same ports and data, ending it first where it still runs."""
         for each in self.nodes if node is None else (node,):
             self._processes[each].stop()
@@ -363,7 +363,7 @@ class EmbeddedBroker:
                 raise BrokerFailed(f"the broker was not ready in time ({what}):\n{tail}")
             time.sleep(0.05)
 
-    def wait_ready(self, timeout: float = 90.0) -> None:
+    def wait_ready(self, timeout: float = 240.0) -> None:
         """Wait until every running node is in the metadata and a first group operation has been answered.
 
         The second part matters: the first group operation on a fresh broker creates ``__consumer_offsets`` and can
