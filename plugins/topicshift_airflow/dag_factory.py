@@ -124,15 +124,14 @@ def _drain_first(
         groups = SwitchGroup.partial(
             task_id="switch",
             cutover=order,
-            trigger_rule="none_failed",
             map_index_template="{{ task.consumer }}",
             doc_md=doc("switch_consumers.switch"),
         ).expand(consumer=consumers_of_run(read_spec))
     create >> armed
-    fence >> drain >> confirm >> switch
-    by_hand >> groups
+    # Tasks of the order that is not chosen are skipped without being run: they would cost time inside the freeze.
+    fence >> drain >> confirm >> switch >> groups
     frozen += [drain, confirm, switch, by_hand]
-    ends += [groups, armed]
+    ends += [groups, by_hand, armed]
 
 
 def _producers_first(
@@ -154,7 +153,6 @@ def _producers_first(
             task_id="certificate",
             cutover=order,
             map_index_template=label,
-            trigger_rule="none_failed",
             doc_md=doc("drain.certificate"),
         ).expand(consumer=consumers)
     with TaskGroup("verify_drain", tooltip="Spark reads what the group has left"):

@@ -131,13 +131,13 @@ def test_the_steps_follow_each_other_as_in_the_runbook(parsed: Any) -> None:
         "drain.certificate",
         "verify_drain.confirm",
         "switch_producers.switch",
-        "switch_producers.by_hand",
         "switch_consumers.switch",
         "verify.order_proof",
         "verify.report",
     ]
     for before, after in itertools.pairwise(order):
         assert before in _upstream(dag, after), f"{before} must precede {after}"
+    assert "switch_producers.by_hand" in _upstream(dag, "verify.order_proof")
     armed = dag["tasks"]["verify_drain.drain_verification"]["up"]
     assert armed == ["create_target.create"], "the verifier is started before the fence, not after it"
 
@@ -166,6 +166,14 @@ def test_whatever_fails_inside_the_freeze_gives_producers_back(parsed: Any) -> N
     assert frozen <= set(give_back["up"])
     rules = {t["rule"] for t in dag["tasks"].values()}
     assert "all_done" not in rules, "an all_done leaf makes a run green over failed tasks"
+
+
+def test_the_order_that_is_not_chosen_costs_no_task_inside_the_freeze(parsed: Any) -> None:
+    tasks = parsed["dags"]["topic_migration"]["tasks"]
+    firsts = {"drain.certificate", "producers_first.switch_producers.switch"}
+    loose = {t for t, facts in tasks.items() if facts["rule"] != "all_success"}
+    assert loose == {"verify.order_proof", "give_back"}
+    assert all(tasks[t]["up"] == ["stop_producers.fence"] for t in firsts)
 
 
 def test_spark_runs_as_spark_submit_tasks(parsed: Any) -> None:

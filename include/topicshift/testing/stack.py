@@ -189,6 +189,8 @@ class Stack:
             "TOPICSHIFT_EVIDENCE": self.evidence.as_uri(),
             "TOPICSHIFT_JOURNAL": self.journal_url,
             "TOPICSHIFT_SPARK_JARS": str(spark_jars()[0].parent),
+            # Topics are small here, and cores few: the drivers shall start quickly.
+            "TOPICSHIFT_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         connections["topicshift_journal"] = journal_connection(self.journal_url)
         self._services = AirflowServices(

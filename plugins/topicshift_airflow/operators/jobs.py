@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from topicshift_airflow.runtime import Run, open_run, typed_failures
 QUIET = {"spark.log.level": "WARN", "spark.ui.enabled": "false"}
 """A task's log is for what the job says; a web page of a short driver is nobody's."""
 
+JAVA_OPTIONS = os.environ.get("TOPICSHIFT_SPARK_JAVA_OPTIONS", "")
+"""Options of the driver's JVM, for instance a quick compiler where topics are small and cores are few."""
+
+CONF = {**QUIET, **({"spark.driver.extraJavaOptions": JAVA_OPTIONS} if JAVA_OPTIONS else {})}
+
 ARMED_FOR_S = 13 * 3600
 """The armed verifier outlasts the gate's patience; a run that ends takes it along."""
 
@@ -29,7 +35,7 @@ class _MigrationJob(SparkJobOperator):
     evidence_url = ""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**RETRIES, "retries": 1, "conf": QUIET, **kwargs})
+        super().__init__(**{**RETRIES, "retries": 1, "conf": CONF, **kwargs})
         self._arguments: list[str] = []
         self._folder: Path | None = None
 
@@ -144,7 +150,7 @@ class AssessImpact(SparkJobOperator):
     evidence_url = ""
 
     def __init__(self, *, look: str, **kwargs: Any) -> None:
-        super().__init__(job="key_rehash_impact", **{**RETRIES, "retries": 1, "conf": QUIET, **kwargs})
+        super().__init__(job="key_rehash_impact", **{**RETRIES, "retries": 1, "conf": CONF, **kwargs})
         self.look = look
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
