@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from typing import Any
@@ -34,6 +35,11 @@ from topicshift.core.skew import gini, hot_partitions, imbalance, useful_partiti
 N = 6
 
 
+@functools.cache
+def _hashes(keys: int) -> dict[bytes, int]:
+    return {key: murmur2(key) & 0x7FFFFFFF for key in _weights(keys, 0.01)}
+
+
 def _weights(keys: int, hot_share: float) -> dict[bytes, int]:
     rng = random.Random(7)
     weights = {f"customer-{i}".encode(): 1 + int(40 * rng.paretovariate(1.6)) for i in range(keys)}
@@ -55,7 +61,7 @@ def impact(
     """The report; ``changes`` replace fields of the model."""
     weights = _weights(keys, hot_share)
     total = sum(weights.values())
-    hashes = {k: murmur2(k) & 0x7FFFFFFF for k in weights}
+    hashes = _hashes(keys)
 
     def ends(name: str, value: Any) -> dict[str, Any]:
         if not sampled:

@@ -113,6 +113,18 @@ def test_hot_partitions_stand_out() -> None:
     assert "#000003" not in figures(render(impact()))["bars-12"]["data"][1]["marker"]["color"]
 
 
+def test_slices_of_one_minute_stay_apart() -> None:
+    report = impact()
+    slices = [s.model_copy(update={"start": f"2026-01-01T00:00:0{i}+00:00"}) for i, s in enumerate(report.slices)]
+    strip = figures(render(report.model_copy(update={"slices": slices})))["slices"]
+    assert strip["data"][0]["x"] == [0, 1, 2, 3, 4, 5]
+    assert strip["layout"]["xaxis"]["ticktext"] == [
+        "2026-01-01<br>00:00:00",
+        "2026-01-01<br>00:00:02",
+        "2026-01-01<br>00:00:04",
+    ]
+
+
 def test_findings_carry_code_reason_and_remedy() -> None:
     html = render(impact(findings=[WARNING, ERROR], mixture=True))
     text = _Page(html).text

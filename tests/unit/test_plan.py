@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
 
@@ -73,6 +73,13 @@ def test_it_prints_what_it_will_do() -> None:
 def test_the_actions_follow_the_order_of_the_cutover(cutover: str, order: list[str]) -> None:
     steps = list(dict.fromkeys(a.step for a in make_plan(spec(cutover=cutover), world()).actions))
     assert steps == ["approve", "create_target", "stop_producers", *order, "verify"]
+
+
+def test_a_reader_without_commits_is_waited_for_and_left_to_its_owner() -> None:
+    readers = [{"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}]
+    text = str(make_plan(spec(readers=readers), world()))
+    assert "wait until enrich's own evidence (spark_checkpoint, s3://checkpoints/enrich)" in text
+    assert "its owner moves it to payments-v2" in text
 
 
 def test_json_there_and_back() -> None:
@@ -143,6 +150,7 @@ _world = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(_world, st.integers(1, 3000), st.sampled_from(["drain_first", "producers_first"]))
 def test_same_input_same_output_and_unknown_is_never_ok(parts: dict, count: int, cutover: str) -> None:
     wanted = spec(partitions=count, cutover=cutover)

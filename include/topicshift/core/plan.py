@@ -31,7 +31,7 @@ _SAID_BY_THE_PLAN = frozenset({"TS708", "TS709", "TS711"})
 
 __all__ = ["AclBinding", "Action", "OtherMigration", "Plan", "Snapshot", "make_plan", "resolve_target"]
 
-VOLATILE = frozenset({"TS304", "TS306", "TS309", "TS310"})
+VOLATILE = frozenset({"TS115", "TS304", "TS306", "TS309", "TS310"})
 """Findings that speak of the moment (an idle group, an open transaction): shown, but no reason to ask again."""
 
 
@@ -346,6 +346,8 @@ def _actions(
             "drain",
             f"wait until {groups} {'has' if len(spec.consumers) == 1 else 'have'} read {source.name} to its end",
         )
+        for reader in spec.readers:
+            add("drain", f"wait until {reader.name}'s own evidence ({reader.kind}, {reader.location}) says the same")
         add("verify_drain", "read what is in doubt, and compare the end of the source with the fence")
 
     if spec.cutover is Cutover.PRODUCERS_FIRST:
@@ -365,6 +367,8 @@ def _actions(
             "switch_consumers",
             f"set the offsets of {consumer.group} on {target.name} to its log start; point {consumer.name} to it",
         )
+    for reader in spec.readers:
+        add("switch_consumers", f"note: {reader.name} commits nothing, so its owner moves it to {target.name}")
     add("verify", f"count both topics, and check the order of every key over {source.name} and {target.name}")
     return out
 

@@ -148,27 +148,28 @@ def skew_curve(impact: Impact, chosen: int | None) -> go.Figure:
 
 def slice_strip(impact: Impact, rules: list[RuleShare]) -> go.Figure:
     """Rules by time slice: the share of the slice's keyed records that each rule explains."""
-    labels = [s.start[:16].replace("T", " ") for s in impact.slices]
-    ticks = labels[:: max(1, -(-len(labels) // 3))]
+    seconds = impact.slices[0].start[:16] == impact.slices[-1].start[:16]
+    labels = [s.start[: 19 if seconds else 16].replace("T", " ") for s in impact.slices]
+    step = max(1, -(-len(labels) // 3))
     figure = go.Figure(
         go.Heatmap(
-            x=labels,
+            x=list(range(len(labels))),
             y=[r.name for r in reversed(rules)],
             z=[[None if v is None else round(100 * v, 2) for v in r.by_slice] for r in reversed(rules)],
+            customdata=[labels] * len(rules),
             zmin=0,
             zmax=100,
             xgap=2,
             ygap=2,
             colorscale=[[0, BAND], [1, THEN]],
             colorbar={"ticksuffix": " %", "thickness": 10, "outlinewidth": 0, "nticks": 3},
-            hovertemplate="%{y}, from %{x}: %{z:.1f} %<extra></extra>",
+            hovertemplate="%{y}, from %{customdata}: %{z:.1f} %<extra></extra>",
         )
     )
     figure.update_yaxes(automargin=True, ticklabelposition="outside")
     figure.update_xaxes(
-        type="category",
-        tickvals=ticks,
-        ticktext=[t.replace(" ", "<br>") for t in ticks],
+        tickvals=list(range(0, len(labels), step)),
+        ticktext=[t.replace(" ", "<br>") for t in labels[::step]],
         tickangle=0,
         automargin=True,
     )
