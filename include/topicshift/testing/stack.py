@@ -8,6 +8,7 @@ starts that process in the background and returns when all is healthy; ``run`` s
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
 from sqlalchemy.engine import make_url
 
 from topicshift.testing.airflow_api import AirflowApi
@@ -267,13 +269,14 @@ def default_run_folder(name: str) -> Path:
     return ROOT / "build" / name
 
 
-def wait_gone(folder: RunFolder, timeout: float) -> bool:
-    """Wait until the owner of a run folder is gone; whether it is."""
+def wait_gone(process: psutil.Process, timeout: float) -> bool:
+    """Wait until a process has ended (one that waits to be reaped has); whether it has."""
     deadline = time.monotonic() + timeout
-    while folder.owner() is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
     return True
 
 

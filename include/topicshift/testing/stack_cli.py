@@ -158,10 +158,10 @@ def down(path: Path) -> int:
         say(f"nothing runs in {_short(str(path))}")
         return 0
     owner.terminate()
-    if not wait_gone(folder, STOP_TIMEOUT):
+    if not wait_gone(owner, STOP_TIMEOUT):
         say(f"process {owner.pid} did not end in {STOP_TIMEOUT:.0f} s; killing it and what it started")
         owner.kill()
-        wait_gone(folder, 10)
+        wait_gone(owner, 10)
     folder.clear_state()
     say("stopped")
     return 0
