@@ -35,6 +35,10 @@ SOURCE_PARTITIONS = 6
 RETENTION = {"retention.ms": str(3 * 86_400_000)}
 """Set on the source itself, so that the copy of a config shows."""
 
+ANSWER_AFTER_S = 1.0
+"""Nobody answers faster. The scheduler takes a task that is answered while it is still going to sleep for a lost one,
+and tries it again."""
+
 AFTER_S = 5.0
 """Traffic goes on for so long after the migration, so that the target is used by everybody."""
 
@@ -81,7 +85,7 @@ class Migration:
         self.view = view
         self.approve = approve
         self.admin = KafkaAdmin(stack.broker.superuser_config())
-        self._asked: set[str] = set()
+        self._asked: dict[str, float] = {}
         self._looked = 0.0
 
     def follow(self, live: Live, timeout_s: float) -> Mapping[str, Any]:
@@ -132,12 +136,15 @@ class Migration:
         for question in self.api.hitl_pending(DAG_ID, self.run_id):
             task_id = question["task_instance"]["task_id"]
             key = f"{task_id}:{question['task_instance'].get('try_number')}:{question.get('created_at')}"
-            if key in self._asked:
-                continue
-            self._asked.add(key)
+            seen = self._asked.setdefault(key, time.monotonic())
             if self.approve == "me":
-                self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
+                if seen > 0:
+                    self._asked[key] = 0
+                    self.view.say(f"answer in Airflow: {question['subject']}  {self.api.url}/required_actions")
                 continue
+            if seen == 0 or time.monotonic() - seen < ANSWER_AFTER_S:
+                continue
+            self._asked[key] = 0
             try:
                 self.api.hitl_answer(DAG_ID, self.run_id, task_id, question["options"][0])
             except AirflowError as error:
