@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import pytest
 
 from topicshift.core.cluster import Acl, GroupMember
-from topicshift.core.errors import NotFound, Refused, SpecError, TopicshiftError
+from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError
 from topicshift.ports import ClusterAdmin
+from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fakes import FakeCluster
 
 WAIT_S = 15.0
@@ -325,3 +326,28 @@ def test_the_cluster_says_who_it_is(world: World) -> None:
     assert info.auto_create is False
     assert info.authorized is not None
     assert {"CREATE", "ALTER", "DESCRIBE"} <= info.authorized
+
+
+@pytest.mark.broker
+def test_a_refused_log_in_is_told_with_the_address(secure_broker: EmbeddedBroker) -> None:
+    from topicshift.adapters.kafka.admin import KafkaAdmin
+
+    config = {**secure_broker.superuser_config(), "sasl.password": "not-the-one"}
+    with KafkaAdmin(config) as admin, pytest.raises(AccessDenied) as caught:
+        admin.cluster()
+    assert secure_broker.bootstrap in str(caught.value)
+    assert "do not accept this log-in" in str(caught.value)
+    assert "not-the-one" not in str(caught.value)
+
+
+@pytest.mark.broker
+def test_without_an_authorizer_there_are_no_acls_and_none_can_be_made(broker: EmbeddedBroker) -> None:
+    from topicshift.adapters.kafka.admin import KafkaAdmin
+
+    acl = Acl("TOPIC", "any", "LITERAL", "User:checkout", "*", "WRITE", "ALLOW")
+    with KafkaAdmin(broker.config()) as real:
+        for admin in (real, FakeCluster(authorizer=False)):
+            assert admin.cluster().authorizer is False
+            assert admin.acls() == frozenset()
+            assert error(lambda admin=admin: admin.create_acls([acl])) is Refused
+            assert error(lambda admin=admin: admin.delete_acls([acl])) is Refused

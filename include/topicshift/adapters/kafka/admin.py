@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from topicshift.adapters.kafka.acls import AclsAdmin
-from topicshift.adapters.kafka.connect import DEFAULT_TIMEOUT_S, Connection
+from topicshift.adapters.kafka.connect import DEFAULT_TIMEOUT_S, Connection, typed_error
 from topicshift.adapters.kafka.groups import GroupsReader
 from topicshift.adapters.kafka.offsets import OffsetsReader
 from topicshift.adapters.kafka.topics import TopicsAdmin
@@ -22,6 +22,7 @@ from topicshift.core.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.errors import AccessDenied
 
 
 class KafkaAdmin:
@@ -103,7 +104,21 @@ class KafkaAdmin:
 
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """See :meth:`GroupsReader.alter_commits`."""
-        self._groups.alter_commits(group, topic, offsets)
+        try:
+            self._groups.alter_commits(group, topic, offsets)
+        except AccessDenied as exc:
+            if "TOPIC_AUTHORIZATION_FAILED" not in str(exc):
+                raise
+            # Setting offsets takes READ on the group and on the topic; here it is the topic's that is missing.
+            c = self.connection
+            raise typed_error(
+                "TOPIC_AUTHORIZATION_FAILED",
+                "",
+                operation="READ",
+                resource=f"topic {topic}",
+                bootstrap=c.bootstrap,
+                principal=c.principal,
+            ) from None
 
     def producers(self, topic: str, partitions: Sequence[int]) -> list[ActiveProducer]:
         """See :meth:`TransactionsAdmin.producers`."""
