@@ -1,7 +1,7 @@
 """The freeze of our DAG against the same steps scripted with Kafka's own command-line tools: same traffic, same run.
 
-Usage: ``python benchmarks/freeze.py [--backlog N] [--rounds N]``. One broker and one Airflow serve all variants, one after
-the other, each on a topic of its own with three producer processes and three groups. The freeze is taken from the
+Usage: ``python benchmarks/freeze.py [--backlog N] [--rounds N]``. One broker and one Airflow serve all variants, one
+after the other, each on a topic of its own with three producer processes and three groups. The freeze is taken from the
 producers' own logs: from the first one stopped to the last one running again.
 
 The script is what a careful person writes: pause the producers, look at the end offsets until they stand still, deny

@@ -60,7 +60,7 @@ def retention_risk(
     ``cleanup_policy``, ``retention_ms`` and ``retention_bytes`` are the topic's effective configs (-1: no limit).
     ``extra_s`` is time that passes before reading can end anyway (freeze budget, approvals), in seconds.
     ``write_bytes_per_s``: what producers still write to each partition. ``unknown_left_s``, in seconds, stands in for a
-    time left that cannot be told. Where a timestamp or a size is not known, a limit that is set counts as a risk: unknown
+    time left that cannot be told. Where a timestamp or a size is not known, a set limit counts as a risk: unknown
     is never OK. With cleanup.policy ``compact`` alone nothing expires. Lengthened values keep a margin of twice the
     time left, and one day more.
     """

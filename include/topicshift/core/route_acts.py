@@ -84,7 +84,7 @@ def pause_producers(route: Route | None, act: Act, groups: Collection[str] = ())
 
     ``groups`` are consumer groups that read the source: those without an entry are held to it, so that none follows
     ``active`` before it is released. A later lease renews a pause at the same epoch while that has not run out.
-    Raises ``Refused`` without a lease, for one that is over, and when the producers are not on the source (on one of the
+    Raises ``Refused`` without a lease, for one that is over, and when the producers are not on the source (on one of
     two topics, once the route is this migration's own: that is how a rollback stops them on the target).
     """
     _owned(route, act, takes_over=True)

@@ -27,7 +27,7 @@ class _DrainWait(BaseTrigger):
     """
 
     def __init__(self, *, kafka_conn_id: str, migration_id: str, inputs: Mapping[str, Any], deadline: float) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kafka_conn_id = kafka_conn_id
         self.migration_id = migration_id
         self.inputs = dict(inputs)
