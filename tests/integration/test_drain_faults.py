@@ -127,6 +127,7 @@ def address(broker: EmbeddedBroker) -> list[str]:
 @pytest.fixture(scope="module")
 def pair() -> Iterator[EmbeddedBroker]:
     properties = {"broker.session.timeout.ms": 6000, "log.retention.check.interval.ms": 300}
+    properties["log.initial.task.delay.ms"] = 500
     with EmbeddedBroker(brokers=2, server_properties=properties) as running:
         yield running
 
@@ -134,7 +135,7 @@ def pair() -> Iterator[EmbeddedBroker]:
 def placed(kit: Kit, *replicas: list[int]) -> str:
     """A topic with its replicas where they are wanted, the first of each being the leader."""
     topic = kit.name("t")
-    kit.admin.create_topics([NewTopic(topic, replica_assignment=list(replicas))])[topic].result(30)
+    kit.admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[topic].result(30)
     wait_for("leaders", lambda: kit._has_leaders(topic, len(replicas)))
     return topic
 
