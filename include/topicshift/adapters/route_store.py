@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -55,6 +56,9 @@ TRANSACTION_TIMEOUT_MS = 10_000
 TRANSACTIONAL_ID_PREFIX = "topicshift-route-"
 """Prefix of the transactional ids; the orchestrator needs WRITE and DESCRIBE on it."""
 
+_WRITER = "writer"
+"""Header of a route record: random per write, so that a writer recognises its own record after an open outcome."""
+
 _TOPIC_CONFIGS: dict[str, dict[str, str]] = {
     ROUTES_TOPIC: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
     ACKS_TOPIC: {
@@ -80,6 +84,14 @@ class _Log:
     bad: dict[str, str] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
 
+    writers: dict[str, bytes] = field(default_factory=dict)
+
+    def forget(self, position: int | None) -> None:
+        """Start over at this offset, or wait until the topic exists."""
+        self.next = position
+        for table in (self.routes, self.bad, self.acks, self.writers):
+            table.clear()
+
     def take(self, message: Message) -> None:
         key = (message.key() or b"").decode("utf-8", "replace")
         value = message.value()
@@ -89,6 +101,7 @@ class _Log:
             if value is not None:
                 try:
                     self.routes[key] = parse_route(value, key)
+                    self.writers[key] = _writer_of(message)
                 except RouteFormatError as exc:
                     self.bad[key] = str(exc)
         elif key != CLOCK_KEY:
@@ -247,21 +260,19 @@ class RouteStore:
         state = self._logs[topic]
         end = self._end(topic)
         if end is None:
-            state.next = None
-            state.routes.clear()
-            state.bad.clear()
-            state.acks.clear()
+            state.forget(None)
             self._assign()
             return
         if state.next is None or end < state.next:  # not read yet, or the topic was deleted and made again
-            state.routes.clear()
-            state.bad.clear()
-            state.acks.clear()
-            state.next = 0
+            state.forget(0)
+            for other in self._logs.values():
+                # Both in one assignment: a topic that is added later waits a second for its leader to be known.
+                if other.next is None and self._end(other.topic) is not None:
+                    other.forget(0)
             self._assign()
         deadline = time.monotonic() + self._timeout_s
         reader = self._reader()
-        while state.next < end:
+        while (state.next or 0) < end:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Transient(
@@ -345,9 +356,10 @@ class RouteStore:
             self.ensure_topics()
             deadline = time.monotonic() + 3 * self._timeout_s
             tried: BaseException | None = None
+            mark = secrets.token_bytes(8)
             while True:
                 try:
-                    self._put(route, expected, tried is not None)
+                    self._put(route, expected, mark)
                     return
                 except KafkaException as exc:
                     # Fenced, or the outcome is open. A new writer settles any unfinished transaction of this id.
@@ -369,19 +381,19 @@ class RouteStore:
                     ) from tried
                 raise error
 
-    def _put(self, route: Route, expected: int, tried: bool) -> None:
+    def _put(self, route: Route, expected: int, mark: bytes) -> None:
         writer = self._writer(route.logical)
         have = self.read(route.logical)
-        if tried and have == parse_route(serialise_route(route)):
-            return  # the earlier try was committed after all
+        if self._logs[ROUTES_TOPIC].writers.get(route.logical) == mark:
+            return  # an earlier try was committed after all
         if (have.epoch if have else 0) != expected:
             raise Refused(
                 f"The route of {route.logical} is at epoch {have.epoch if have else 0}, not {expected}: somebody "
                 "changed it meanwhile. Nothing was written. Read it again and decide anew."
             )
-        self._commit(writer, route)
+        self._commit(writer, route, mark)
 
-    def _commit(self, writer: Producer, route: Route) -> None:
+    def _commit(self, writer: Producer, route: Route, mark: bytes) -> None:
         failed: list[KafkaError] = []
         writer.begin_transaction()
         writer.produce(
@@ -389,11 +401,31 @@ class RouteStore:
             partition=0,
             key=route.logical.encode(),
             value=serialise_route(route),
+            headers=[(_WRITER, mark)],
             on_delivery=lambda error, _: failed.append(error) if error is not None else None,
         )
         writer.commit_transaction(self._timeout_s)
         if failed:
             raise KafkaException(failed[0])
+        self._wait_visible(route)
+
+    def _wait_visible(self, route: Route) -> None:
+        """Wait until the committed record can be read: the coordinator answers before its marker is in the topic.
+
+        Without this the next read of this process could miss its own write, and decide on the route before it.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._catch_up(ROUTES_TOPIC)
+            seen = self._logs[ROUTES_TOPIC].routes.get(route.logical)
+            if seen is not None and seen.epoch >= route.epoch:
+                return
+            if time.monotonic() > deadline:
+                raise Transient(
+                    f"Epoch {route.epoch} of the route of {route.logical} is written but cannot be read yet. Clients "
+                    "do not see it either. Read it again."
+                )
+            time.sleep(0.002)
 
     def _writer(self, logical: str) -> Producer:
         writer = self._writers.get(logical)
@@ -439,6 +471,11 @@ class RouteStore:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _writer_of(message: Message) -> bytes:
+    headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
+    return dict(headers).get(_WRITER) or b""
 
 
 def _worth_another_try(exc: KafkaException) -> bool:

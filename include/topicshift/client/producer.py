@@ -290,7 +290,7 @@ class RoutedProducer:
             flushed = self._inside == 0 and self._undelivered <= 0
             before = self._view
             self._view = advance_producer(before, seen, now_utc(), blind=blind, flushed=flushed)
-            if self._view.admits and not before.admits:
+            if self._view.status is not before.status:
                 self._gate.notify_all()
             return self._view
 
