@@ -155,8 +155,9 @@ def test_a_lease_that_runs_out_lets_producers_go_on_where_they_were(world: Route
     producer = world.producer()
     with life(producer):
         producer.wait_ready()
-        world.controller.stop(world.ctx(lease_s=2.5), [CHECKOUT])
-        world.wait(CHECKOUT, "stopped", world.source)
+        world.controller.prepare(world.ctx())
+        world.controller.stop(world.ctx(lease_s=5), [CHECKOUT])
+        eventually("it pauses", lambda: producer.status is Status.PAUSED)
         eventually("it goes on by itself", lambda: producer.status is Status.LEASE_EXPIRED, 20)
         assert producer.produce("k", b"x") == world.source
         eventually("and says so", lambda: world.state(CHECKOUT).instances[0].status == "lease_expired", 20)
@@ -181,7 +182,8 @@ def test_a_renewed_lease_keeps_the_pause(world: RouteWorld) -> None:
     producer = world.producer()
     with life(producer):
         producer.wait_ready()
-        first = world.ctx(lease_s=3)
+        world.controller.prepare(world.ctx())
+        first = world.ctx(lease_s=6)
         world.controller.stop(first, [CHECKOUT])
         world.wait(CHECKOUT, "stopped", world.source)
         world.controller.stop(world.ctx(lease_s=60), [CHECKOUT])
