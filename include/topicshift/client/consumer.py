@@ -6,28 +6,26 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from topicshift.client.follower import (
     RouteError,
     RouteFollower,
     RouteUnavailable,
-    connection_config,
     instance_name,
     now_utc,
     own_principal,
 )
+from topicshift.client.offsets import REQUEST_S, OffsetLookup
 from topicshift.client.producer import OnChange
 from topicshift.core.route import GONE_MARGIN_S, HEARTBEAT_S, STALE_S, Ack, Route, Status, newer
 from topicshift.core.route_client import ConsumerView, advance_consumer, start_consumer
@@ -36,7 +34,6 @@ log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
 
 _COOPERATIVE = "cooperative-sticky"
-_REQUEST_S = 10.0
 _IDLE_COMMIT_S = 0.2
 _BARRIER_S = 5.0
 _FATAL = frozenset(
@@ -109,7 +106,6 @@ class RoutedConsumer:
         }
         self._users_on_commit: Callable[..., Any] | None = config.get("on_commit")
         self._incremental = merged.get("partition.assignment.strategy", _COOPERATIVE) == _COOPERATIVE
-        self._read_committed = merged.get("isolation.level", "read_committed") == "read_committed"
         self._consumer = Consumer(merged, logger=_client_log)
         self._view = ConsumerView(topic)
         self._newest: Route | None = None
@@ -121,7 +117,9 @@ class RoutedConsumer:
         self._current: Message | None = None
         self._next: dict[tuple[str, int], int] = {}
         self._at_eof: set[tuple[str, int]] = set()
-        self._admin: AdminClient | None = None
+        self._lookup = OffsetLookup(
+            config, read_committed=merged.get("isolation.level", "read_committed") == "read_committed"
+        )
         self._waiting_since: float | None = None
         self._committed: dict[tuple[str, int], int] = {}
         self._asked: dict[tuple[str, int], int] = {}
@@ -224,7 +222,6 @@ class RoutedConsumer:
             log.warning("%s closes without its last commit, so some records are read again", self._instance)
         self._leave()
         self._consumer.close()
-        self._admin = None
         self._assigned.clear()
         self._follower.stop(self._ack(Status.GONE))
 
@@ -327,9 +324,9 @@ class RoutedConsumer:
         return route.source if held else route.active
 
     def _has_offsets(self, topic: str) -> bool:
-        described = self._consumer.list_topics(topic, timeout=_REQUEST_S).topics[topic]
+        described = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
         parts = [TopicPartition(topic, p) for p in described.partitions]
-        return any(tp.offset >= 0 for tp in self._consumer.committed(parts, timeout=_REQUEST_S)) if parts else False
+        return any(tp.offset >= 0 for tp in self._consumer.committed(parts, timeout=REQUEST_S)) if parts else False
 
     def _at_end(self, topic: str) -> bool:
         """Whether this member's partitions of ``topic`` are read to the end they have now, and committed."""
@@ -340,24 +337,11 @@ class RoutedConsumer:
             self._commit_when_due(time.monotonic(), 0.0)
             return False
         try:
-            ends = self._list_offsets(sorted(mine), _latest())
-        except KafkaException as exc:
+            ends = self._lookup.ends(sorted(mine))
+        except (KafkaException, TimeoutError) as exc:
             log.info("Whether %s has read %s to the end is asked again: %s", self._instance, topic, exc)
             return False
         return all(self._next.get(k, -1) >= end for k, end in ends.items())
-
-    def _list_offsets(self, keys: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
-        """Offsets in one request, on a connection that no waiting fetch holds up. Raises ``KafkaException``."""
-        if not keys:
-            return {}
-        if self._admin is None:
-            self._admin = AdminClient(connection_config(self._config), logger=_client_log)
-        futures = self._admin.list_offsets(
-            {TopicPartition(t, p): spec for t, p in keys},
-            isolation_level=IsolationLevel.READ_COMMITTED if self._read_committed else IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_REQUEST_S,
-        )
-        return {(tp.topic, tp.partition): int(f.result(_REQUEST_S + 1).offset) for tp, f in futures.items()}
 
     # -------------------------------------------------------------------------------------------- the group
 
@@ -386,10 +370,10 @@ class RoutedConsumer:
         self._seed_at = now + 0.2
         waiting = [k for k in sorted(self._unseeded & self._assigned) if k not in self._asked]
         try:
-            found = self._consumer.committed([TopicPartition(t, p) for t, p in waiting], timeout=_REQUEST_S)
+            found = self._consumer.committed([TopicPartition(t, p) for t, p in waiting], timeout=REQUEST_S)
             starts = {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
             missing = [k for k in waiting if starts.get(k, -1) < 0]
-            lows = self._list_offsets(missing, _earliest())
+            lows = self._lookup.starts(missing)
             if lows:
                 self._asked.update(lows)
                 log.info("%s starts %d partitions of %s at their log start", self._instance, len(lows), missing[0][0])
@@ -560,14 +544,6 @@ class RoutedConsumer:
             gone_ms=_gone_ms(self._config),
             reason=self._follower.problem,
         )
-
-
-def _latest() -> Any:
-    return OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-
-def _earliest() -> Any:
-    return OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 
 def _gone_ms(config: Mapping[str, Any]) -> int:

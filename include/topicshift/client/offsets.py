@@ -1,0 +1,51 @@
+"""Where a topic's partitions begin and end, asked on a connection that no waiting fetch holds up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from topicshift.client.follower import connection_config
+
+_client_log = logging.getLogger("topicshift.librdkafka")
+
+REQUEST_S = 10.0
+"""How long one request may take, seconds."""
+
+Key = tuple[str, int]
+"""Topic and partition."""
+
+
+class OffsetLookup:
+    """Asks for offsets of many partitions in one request. ``config`` is the consumer's own.
+
+    A consumer's own ``get_watermark_offsets`` goes through the connection on which its fetches wait for records, up to
+    ``fetch.wait.max.ms`` for each partition.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, read_committed: bool) -> None:
+        self._config = connection_config(config)
+        self._level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        self._admin: AdminClient | None = None
+
+    def ends(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """The end offset of each partition as this consumer sees it. Raises ``KafkaException``, ``TimeoutError``."""
+        return self._ask(keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def starts(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """The log start of each partition. Raises ``KafkaException``, ``TimeoutError``."""
+        return self._ask(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def _ask(self, keys: Sequence[Key], spec: Any) -> dict[Key, int]:
+        if not keys:
+            return {}
+        if self._admin is None:
+            self._admin = AdminClient(self._config, logger=_client_log)
+        futures = self._admin.list_offsets(
+            {TopicPartition(t, p): spec for t, p in keys}, isolation_level=self._level, request_timeout=REQUEST_S
+        )
+        return {(tp.topic, tp.partition): int(f.result(REQUEST_S + 1).offset) for tp, f in futures.items()}
