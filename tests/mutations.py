@@ -1,0 +1,191 @@
+"""Show that the tests can fail: break one thing at a time in a copy of the tree, and see tests go red.
+
+Usage: ``python tests/mutations.py [--with-broker] [NAME ...]``. The work tree itself is never touched. Exit code 0 only
+if every mutation made a test fail (and the unbroken copy passes). Not a test itself: it runs the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Replace ``old`` by ``new`` once in ``file``; ``tests`` must then fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    broker: bool = False
+
+
+CORE = "include/topicshift/core/"
+MUTATIONS = (
+    Mutation(
+        "fence: one look is enough",
+        CORE + "fence.py",
+        "if len(tail) >= settings.samples and span >= settings.settle_s:",
+        "if tail:",
+        ("tests/unit/test_fence.py",),
+    ),
+    Mutation(
+        "fence: growth afterwards goes unseen",
+        CORE + "fence_record.py",
+        "elif entry.end > fence:",
+        "elif entry.end > fence + 1_000_000_000:",
+        ("tests/unit/test_fence.py", "tests/unit/test_fence_steps.py"),
+    ),
+    Mutation(
+        "fence: route producers are denied as well, so that a lease ends nothing",
+        CORE + "fence_acl.py",
+        "exempt = sorted(set(exempt_principals))",
+        "exempt = []",
+        ("tests/unit/test_fence_acl.py",),
+    ),
+    Mutation(
+        "drain: records that can still be read do not count",
+        CORE + "drain.py",
+        "if readable in (_Readable.SOME, _Readable.NOT_READ):",
+        "if readable in ():",
+        ("tests/unit/test_drain_property.py", "tests/unit/test_drain_decision.py"),
+    ),
+    Mutation(
+        "drain: an open transaction is no obstacle",
+        CORE + "drain.py",
+        "    if log.stable < log.goal:\n        return Reason.OPEN_TRANSACTION, left",
+        "    if False:\n        return Reason.OPEN_TRANSACTION, left",
+        ("tests/unit/test_drain_property.py", "tests/unit/test_drain_decision.py"),
+    ),
+    Mutation(
+        "drain: nothing at all counts as drained",
+        CORE + "certificate.py",
+        "if not verdicts or Verdict.UNKNOWN in verdicts:",
+        "if Verdict.UNKNOWN in verdicts:",
+        ("tests/unit/test_certificate.py",),
+    ),
+    Mutation(
+        "seeding: offsets of a stopped group are not set",
+        "include/topicshift/steps/groups.py",
+        "    if missing:\n        admin.alter_commits(group, topic, missing)\n",
+        "",
+        ("tests/unit/test_cutover_steps.py",),
+    ),
+    Mutation(
+        "seeding: a group without offsets everywhere counts as switched",
+        "include/topicshift/steps/groups.py",
+        "    return [p for p in partitions if commits.offsets.get(p) is None]",
+        "    return []",
+        ("tests/unit/test_cutover_steps.py",),
+    ),
+    Mutation(
+        "seeding: the route client relies on auto.offset.reset",
+        "include/topicshift/client/consumer.py",
+        "            missing = [k for k in waiting if starts.get(k, -1) < 0]",
+        "            missing = []",
+        ("tests/integration/test_route_real.py",),
+        broker=True,
+    ),
+    Mutation(
+        "order proof: crossing is not looked at",
+        CORE + "order.py",
+        'return _check(facts, "crossing", _counted(count), count, seen, why)',
+        'return _check(facts, "crossing", _counted(0), 0, seen, why)',
+        ("tests/unit/test_order.py",),
+    ),
+    Mutation(
+        "freeze: acts are allowed after the budget",
+        "include/topicshift/steps/participants.py",
+        "    if left <= 0:",
+        "    if False:",
+        ("tests/unit/test_cutover_steps.py",),
+    ),
+    Mutation(
+        "give back: a target that cannot be read counts as empty",
+        CORE + "freeze.py",
+        "    if target_records is None:\n",
+        "    if False:\n",
+        ("tests/unit/test_freeze.py",),
+    ),
+    Mutation(
+        "journal: the chain is not checked",
+        CORE + "audit.py",
+        "if wanted != row.hash:",
+        "if False:",
+        ("tests/unit/test_audit.py",),
+    ),
+)
+
+
+def copy_tree(into: Path) -> None:
+    """The tracked files as they are in the work tree; what set-up made is linked."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in done.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, into / name)
+    for made in (".venv", "build"):
+        (into / made).symlink_to(ROOT / made)
+
+
+def run(tree: Path, tests: tuple[str, ...]) -> tuple[bool, str]:
+    """Whether the tests pass in this tree, and their last line."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{tree / 'include'}{os.pathsep}{tree / 'plugins'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=900, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return done.returncode == 0, lines[0] if lines else (done.stdout.splitlines() or [done.stderr[-200:]])[-1]
+
+
+def main() -> int:
+    """Run the mutations and print what each turned red."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="only mutations whose name holds one of these words")
+    parser.add_argument("--with-broker", action="store_true", help="also those that need a real broker")
+    args = parser.parse_args()
+    chosen = [
+        m
+        for m in MUTATIONS
+        if (args.with_broker or not m.broker) and (not args.names or any(n in m.name for n in args.names))
+    ]
+    survived = []
+    with tempfile.TemporaryDirectory(prefix="topicshift-mutations-") as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        sound, last = run(tree, tuple(sorted({t for m in chosen for t in m.tests})))
+        print(f"unbroken: {last}")
+        if not sound:
+            return 1
+        for mutation in chosen:
+            path = tree / mutation.file
+            text = path.read_text()
+            if mutation.old not in text:
+                print(f"GONE     {mutation.name}: {mutation.file} no longer holds the text to break")
+                survived.append(mutation)
+                continue
+            path.write_text(text.replace(mutation.old, mutation.new, 1))
+            passed, last = run(tree, mutation.tests)
+            path.write_text(text)
+            print(f"{'SURVIVED' if passed else 'red     '} {mutation.name}: {last}")
+            if passed:
+                survived.append(mutation)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutations turned a test red")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
