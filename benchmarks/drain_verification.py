@@ -22,7 +22,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "spark_jobs"))
 
 from benchmarks.impact import fill
 
