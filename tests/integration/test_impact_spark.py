@@ -55,7 +55,9 @@ def job(spark: SparkSession) -> Any:
 def make_topic(admin_client: AdminClient, topic_name: Callable[..., str]) -> Callable[..., str]:
     def make(partitions: int = N) -> str:
         name = topic_name()
-        for future in admin_client.create_topics([NewTopic(name, partitions, 1)]).values():
+        # Records of long ago must not expire while they are read.
+        new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"})
+        for future in admin_client.create_topics([new]).values():
             future.result(20)
         return name
 
@@ -421,17 +423,16 @@ def test_a_sample_holds_the_truth(
             figures += len(lows)
             inside += sum(a <= t <= b for a, t, b in zip(lows, wanted, highs, strict=True))
 
-    for seed in ("1", "2"):
-        found = assess(job, spark, broker, topic, tmp_path, "--sample", "0.1", "--seed", seed).to_json()
-        assert found["measured"]["sample"]["records_read"] == pytest.approx(3000, rel=0.1)
-        assert found["partitioner"]["name"] == "murmur2"
-        for sampled, exact in [
-            (found, truth),
-            (found["source"], truth["source"]),
-            *zip(found["candidates"], truth["candidates"], strict=True),
-        ]:
-            compare(sampled, exact)
-            if sampled is not found["source"]:
-                assert any(f.endswith("_low") for f in sampled)
-    assert figures > 150
+    found = assess(job, spark, broker, topic, tmp_path, "--sample", "0.1", "--seed", "1").to_json()
+    assert found["measured"]["sample"]["records_read"] == pytest.approx(3000, rel=0.1)
+    assert found["partitioner"]["name"] == "murmur2"
+    for sampled, exact in [
+        (found, truth),
+        (found["source"], truth["source"]),
+        *zip(found["candidates"], truth["candidates"], strict=True),
+    ]:
+        compare(sampled, exact)
+        if sampled is not found["source"]:
+            assert any(f.endswith("_low") for f in sampled)
+    assert figures > 80
     assert inside >= 0.95 * figures
