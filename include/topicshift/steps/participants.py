@@ -57,7 +57,7 @@ class Cast:
     context: ControlContext
 
     def each(self, participants: Iterable[Participant]) -> list[tuple[Controller, list[Participant]]]:
-        """Participants by controller, in the order in which kinds first appear.
+        """Participants by controller: those under a lease first, then in the order in which kinds first appear.
 
         Raises ``Refused`` for a kind without a controller.
         """
@@ -70,7 +70,10 @@ class Cast:
                 f"No controller for participants of kind {', '.join(missing)}. Known kinds: "
                 f"{', '.join(sorted(self.controllers))}. Correct `kind` in the spec."
             )
-        return [(self.controllers[k], ps) for k, ps in kinds.items()]
+        # Those under a lease first: a kill in between must not leave them to go on with the source by themselves
+        # while others already write to the target.
+        leased = sorted(kinds, key=lambda k: not getattr(self.controllers[k], "leased", False))
+        return [(self.controllers[k], kinds[k]) for k in leased]
 
     def observe(self, participants: Sequence[Participant]) -> list[ParticipantState]:
         """What every controller sees, one state for each participant asked, in the order asked."""

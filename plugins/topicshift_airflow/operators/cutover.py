@@ -144,8 +144,13 @@ def read_fence(run: Run) -> FenceRecord:
 
 def recheck(run: Run) -> None:
     """Raise ``FenceBroken`` if the source grew after the fence: called just before each later act."""
+    from topicshift.steps.fence import STEP
     from topicshift.steps.fence import recheck as compare
 
+    row = run.journal.step(run.row.migration_id, STEP)
+    if row is None or row.state != "done":
+        # fence.json stays behind when a fence is taken away.
+        raise Refused(f"There is no fence on {run.row.source} now. Clear stop_producers.ready and what follows.")
     compare(run.admin, read_fence(run), run.clock)
 
 

@@ -54,6 +54,7 @@ class RouteController:
 
     kind = "route"
     needs_person = False
+    leased = True
 
     def __init__(self, store: RouteRecords, clock: Clock | None = None) -> None:
         self._store = store
