@@ -188,13 +188,17 @@ class Drain(Deferring):
 
         fence = read_fence(run)
         inputs = drain_inputs(run, self.consumer)
-        certificate = take_certificate(
-            KafkaDrainReader.from_config(run.config),
-            inputs_of(inputs, readers=True),
-            fence=FencePoint.of(fence),
-            now=run.clock.now,
-            issued_by=run.owner,
-        )
+        reader = KafkaDrainReader.from_config(run.config)
+        try:
+            certificate = take_certificate(
+                reader,
+                inputs_of(inputs, readers=True),
+                fence=FencePoint.of(fence),
+                now=run.clock.now,
+                issued_by=run.owner,
+            )
+        finally:
+            reader.connection.close()
         if certificate.verdict is Verdict.DRAINED:
             return self._drained(run, certificate)
         recheck(run)
