@@ -307,6 +307,17 @@ def test_the_driver_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"spark.pyspark.python={sys.executable}" in command
 
 
+def test_spark_is_found_whatever_python_the_path_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
+
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    operator = TopicshiftSparkOperator(task_id="x", application="j.py", env_vars={"A": "1"})
+    assert operator._spark_binary == str(Path(sys.executable).with_name("spark-submit"))
+    assert (Path(operator.env_vars["SPARK_HOME"]) / "bin" / "spark-class").exists()
+    assert operator.env_vars["A"] == "1"
+
+
 def test_parsing_a_dag_file_does_not_import_the_provider() -> None:
     code = (
         "import sys; from topicshift_airflow.operators.spark import spark_job; "

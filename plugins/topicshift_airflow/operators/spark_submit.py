@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -71,9 +73,14 @@ class TopicshiftSparkOperator(SparkSubmitOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("deploy_mode", "client")
-        beside = Path(sys.executable).with_name("spark-submit")
-        if shutil.which("spark-submit") is None and beside.exists():
-            kwargs.setdefault("spark_binary", str(beside))
+        beside, found = Path(sys.executable).with_name("spark-submit"), shutil.which("spark-submit")
+        if beside.exists() and (found is None or Path(found) == beside):
+            if found is None:
+                kwargs.setdefault("spark_binary", str(beside))
+            spec = importlib.util.find_spec("pyspark")
+            if spec is not None and spec.origin and "SPARK_HOME" not in os.environ:
+                # That script asks the first python3 of the path where Spark is, which need not be this one.
+                kwargs["env_vars"] = {"SPARK_HOME": str(Path(spec.origin).parent), **(kwargs.get("env_vars") or {})}
         super().__init__(**kwargs)
 
     @property
