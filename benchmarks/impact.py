@@ -46,7 +46,8 @@ def say(text: str) -> None:
 
 def fill(config: dict[str, Any], topic: str, records: int, keys: int, partitions: int) -> None:
     """Records of about 100 bytes, as a producer with Java's partitioner writes them."""
-    AdminClient(config).create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin = AdminClient(config)  # kept: its futures end with it
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     settings = {"partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 500_000}
     producer = Producer({**config, **settings, "queue.buffering.max.messages": 500_000})
     rng, value = random.Random(1), b"x" * 84
