@@ -67,12 +67,21 @@ class RouteWorld:
         )
 
     def ends(self, topic: str) -> dict[int, int]:
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         count = len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
         asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(count)}
-        return {tp.partition: f.result(10).offset for tp, f in self.admin.list_offsets(asked).items()}
+
+        def read() -> dict[int, int] | None:
+            try:
+                return {tp.partition: f.result(10).offset for tp, f in self.admin.list_offsets(asked).items()}
+            except KafkaException as exc:
+                if exc.args[0].code() in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+                    return None  # a topic that was just made: this client's picture of it is older
+                raise
+
+        return dict(eventually(f"the ends of {topic} can be read", read))
 
     def close(self) -> None:
         self.store.close()

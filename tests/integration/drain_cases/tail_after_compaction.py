@@ -9,7 +9,7 @@ def build(kit: Kit) -> Scenario:
     kit.tombstone(topic, "b")
     kit.tombstone(topic, "b")
     kit.roll(topic, aborted=True)
-    kit.cleaned(topic, up_to=3, left=1)
+    kit.cleaned(topic, up_to=3, left=1, nudge=True)
     kit.commit("g-" + topic, topic, {0: 1})
     return Scenario(topic, groups=("g-" + topic,), fence=kit.ends(topic))
 
