@@ -105,7 +105,7 @@ class Migration:
                 return run
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the migration has not ended within {timeout_s:.0f} s; see {self.api.url}")
-            time.sleep(0.25)
+            time.sleep(0.6)
 
     def _lags(self) -> None:
         if time.monotonic() - self._looked < 1.0:

@@ -159,7 +159,7 @@ def run_producer(args: argparse.Namespace) -> int:
         else:
             journal.row(key, seq, message.topic(), message.partition(), message.offset())
 
-    config = {**client_config(properties_file=args.config_file), "linger.ms": 5, "client.id": args.log.stem}
+    config = {**client_config(properties_file=args.config_file), "linger.ms": 40, "client.id": args.log.stem}
     producer = RoutedProducer(config, args.topic, args.name, max_block_s=0.5, on_change=changed)
     producer.wait_ready(60)
     journal.event("ready", instance=producer.instance)
@@ -201,6 +201,9 @@ def run_consumer(args: argparse.Namespace) -> int:
         "auto.offset.reset": args.offset_reset,
         "heartbeat.interval.ms": 500,
         "session.timeout.ms": 10_000,
+        # A fetch for each single record would keep a broker of a small machine busy for nothing.
+        "fetch.min.bytes": 16_384,
+        "fetch.wait.max.ms": 100,
         "client.id": args.log.stem,
         **client_config(properties_file=args.config_file),
     }
