@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.adapters.route_store import RouteStore
 from topicshift.core.route import GroupRoute, Route, State, serialise_route
 from topicshift.testing.broker import kafka_command
 from topicshift.testing.demo import DAG_ID
@@ -31,6 +32,7 @@ from topicshift.testing.rights import allow, consumer_rights, grant, producer_ri
 from topicshift.testing.stack import Stack, default_run_folder
 
 TOOLS = "org.apache.kafka.tools"
+KINDS = ("script", "drain_first", "producers_first")
 
 
 class Script:
@@ -147,13 +149,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backlog", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=KINDS, help="one variant alone, without ratios")
     parser.add_argument("--run-folder", default=str(default_run_folder("bench-freeze")))
     args = parser.parse_args()
     stack = Stack(args.run_folder, unpause=(DAG_ID,))
     folder = stack.folder.path / f"life-{int(time.time())}"
-    seen: dict[str, list[float]] = {"script": [], "drain_first": [], "producers_first": []}
+    seen: dict[str, list[float]] = {kind: [] for kind in KINDS if args.only in (None, kind)}
     try:
         stack.start(lambda line: print(line, file=sys.stderr))
+        with RouteStore(stack.broker.superuser_config()) as store:
+            store.ensure_topics()  # the script's flag lives there as well
         for n in range(args.rounds):
             for kind in seen:
                 source = f"{kind.replace('_', '-')}-{n}"
@@ -170,6 +175,9 @@ def main() -> int:
                 print(f"round {n + 1}: {kind}: {seconds:.2f} s", file=sys.stderr)
     finally:
         stack.stop()
+    if args.only:
+        print(json.dumps(seen))
+        return 0
     base = statistics.median(seen["script"])
     print("| variant | freeze, s (min, median, max) | ratio to the script (medians) | goal |")
     print("|---|---|---|---|")
