@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from topicshift.core.discovery import reads
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.core.findings import Finding
 from topicshift.core.retirement import due_at, retention_of, retirement_findings
@@ -41,7 +42,8 @@ def readers(
     names = [g.group for g in admin.groups() if g.state != "DEAD"]
     described = admin.describe_groups(names) if names else {}
     unreadable = [f"group {n}: {g.error}" for n, g in described.items() if g.error]
-    reading = {n for n, g in described.items() for m in g.members if source in m.topics or m.assignment.get(source)}
+    # Members that subscribe by a pattern read it as well; `reads` knows.
+    reading = {n for n, g in described.items() if g.error is None and reads(source, g, None)}
     idle = [n for n in names if n not in reading]
     first = admin.commits(idle, source, partitions) if idle else {}
     clock.sleep(sample_s)

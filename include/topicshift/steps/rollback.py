@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
+from topicshift.core import states
 from topicshift.core.errors import AmbiguousState, Refused
 from topicshift.core.spec import Spec
+from topicshift.core.states import Rollback as Rollback
 from topicshift.ports import Claim, Clock, ClusterAdmin, Journal, MigrationRow
 from topicshift.steps.participants import (
     FREEZE,
@@ -27,29 +28,19 @@ from topicshift.steps.participants import (
 ROLLBACK_LEASE = timedelta(seconds=60)
 
 
-class Rollback(StrEnum):
-    """What going back would take, seen live."""
-
-    FREE = "free"
-    DRAIN_BACK = "drain_back"
-    FORWARD_ONLY = "forward_only"
-
-
 def rollback_type(row: MigrationRow, admin: ClusterAdmin) -> tuple[Rollback, str]:
     """The type of rollback that holds right now, and why. Raises ``AmbiguousState`` where it cannot be told."""
-    if row.state == "retired":
-        return Rollback.FORWARD_ONLY, f"{row.source} was deleted"
-    if admin.topic(row.source) is None:
-        return Rollback.FORWARD_ONLY, f"{row.source} does not exist any more"
-    used = used_offsets(admin, row.target)
-    if used is None:
+    kind, why = states.rollback_type(
+        state=row.state,
+        source_exists=admin.topic(row.source) is not None,
+        target_records=used_offsets(admin, row.target),
+    )
+    if kind is None:
         raise AmbiguousState(
-            f"{row.target} cannot be read, so it cannot be told whether something was written to it. "
+            f"{row.target} cannot be read, so it cannot be told whether something was written to it ({why}). "
             "Nothing was changed. Make the cluster reachable and try again."
         )
-    if used:
-        return Rollback.DRAIN_BACK, f"{row.target} holds {used} records: going back would leave them behind"
-    return Rollback.FREE, f"nothing was ever written to {row.target}"
+    return kind, f"{row.source} to {row.target}: {why}"
 
 
 def roll_back(
@@ -109,7 +100,7 @@ def roll_back(
     said = ""
     if touched and driven:
         back_to_source(cast, driven)
-        states = wait_for(
+        seen = wait_for(
             cast,
             driven,
             lambda s: s.status == "running" and s.topic == row.source,
@@ -118,7 +109,7 @@ def roll_back(
             deadline=clock.now() + ROLLBACK_LEASE,
             progress=progress,
         )
-        said = describe(states)
+        said = describe(seen)
     now = clock.now().isoformat()
     for name, step in ((SWITCH_PRODUCERS, switch), (FREEZE, freeze)):
         if step is not None and step.state in ("intended", "done"):
