@@ -73,7 +73,7 @@ def keys_of_every_kind() -> list[bytes]:
 def produce(
     broker: EmbeddedBroker, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], **config: Any
 ) -> None:
-    # Records without a key go on to the next partition one by one: the sticky way can put a short burst of them into one.
+    # Records without a key change partitions one by one: the sticky way can put a short burst of them into one.
     spread = {"sticky.partitioning.linger.ms": 0}
     producer = Producer({**broker.config(), "linger.ms": 20, **spread, **config})
     for key, value in records:

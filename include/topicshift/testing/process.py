@@ -2,8 +2,9 @@
 
 Each child starts in a process group of its own and carries a random mark in its environment, which its own children
 inherit. Stopping ends the group first and then whatever still carries the mark (Airflow's tasks and Spark's JVMs leave
-the group). A watcher process, one for each owner, holds the read end of a pipe: when the owner is gone without having
-stopped its children, the pipe closes and the watcher ends them. Nothing without the mark is ever touched.
+the group) or lives in the session that the child leads (Airflow's services write their titles over their environment,
+and the mark with it). A watcher process, one for each owner, holds the read end of a pipe: when the owner is gone
+without having stopped its children, the pipe closes and the watcher ends them. Nothing else is ever touched.
 """
 
 from __future__ import annotations
@@ -29,22 +30,44 @@ _watcher_lock = threading.Lock()
 _watcher: subprocess.Popen[bytes] | None = None
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Live processes whose environment carries a mark that starts with this one, never the caller itself."""
-    found = []
+def marked(mark: str, sessions: Mapping[int, float] | None = None) -> list[psutil.Process]:
+    """Live processes that belong to the owner of a mark, never the caller itself.
+
+    Args:
+        mark: processes belong whose environment carries a mark that starts with this one.
+        sessions: so do those of these sessions: the leader's process id -> when it was created (seconds of the epoch).
+            What any of these started belongs too. A leader of another age is somebody else's, who was given the same
+            process id.
+    """
+    ours = {}
+    for sid, created in (sessions or {}).items():
+        try:
+            ours[sid] = psutil.Process(sid).create_time() == created
+        except psutil.Error:
+            ours[sid] = True  # while a session has members its id is given to nobody else
+    found: dict[int, psutil.Process] = {}
+    born: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK, "").startswith(mark) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            born.setdefault(process.ppid(), []).append(process)
+            if ours.get(os.getsid(process.pid)) or process.environ().get(MARK, "").startswith(mark):
+                found[process.pid] = process
+    todo = list(found)
+    while todo:
+        for child in born.get(todo.pop(), ()):
+            if child.pid not in found:
+                found[child.pid] = child
+                todo.append(child.pid)
+    found.pop(os.getpid(), None)
+    return list(found.values())
 
 
-def end_marked(mark: str, *, grace: float = 3.0) -> None:
-    """SIGTERM, then after ``grace`` seconds SIGKILL, for every process that carries the mark."""
+def end_marked(mark: str, sessions: Mapping[int, float] | None = None, *, grace: float = 3.0) -> None:
+    """SIGTERM, then after ``grace`` seconds SIGKILL, for every process that :func:`marked` finds."""
     for _ in range(3):  # a process may have forked between the look and the kill
-        found = marked(mark)
+        found = marked(mark, sessions)
         if not found:
             return
         for process in found:
@@ -55,6 +78,15 @@ def end_marked(mark: str, *, grace: float = 3.0) -> None:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(alive, timeout=grace)
+
+
+def _tell_watcher(sid: int, created: float) -> None:
+    """Tell the watcher of a session to end, should this process be gone first."""
+    with _watcher_lock:
+        if _watcher is None or _watcher.stdin is None:
+            raise RuntimeError("a watcher is started before any child")
+        _watcher.stdin.write(f"{sid} {created!r}\n".encode())
+        _watcher.stdin.flush()
 
 
 def _start_watcher() -> None:
@@ -99,6 +131,7 @@ class GuardedProcess:
         self._cwd = cwd
         self._mark = f"{_owner_mark}-{secrets.token_hex(4)}"
         self._child: subprocess.Popen[bytes] | None = None
+        self._sessions: dict[int, float] = {}
 
     @property
     def pid(self) -> int:
@@ -143,6 +176,10 @@ class GuardedProcess:
                 env={**self._env, MARK: self._mark},
                 cwd=self._cwd,
             )
+        # Not waited for yet, so it is there even where it has ended already.
+        created = psutil.Process(self._child.pid).create_time()
+        self._sessions[self._child.pid] = created
+        _tell_watcher(self._child.pid, created)
         return self
 
     def signal_group(self, number: int) -> None:
@@ -158,7 +195,7 @@ class GuardedProcess:
         if self.alive:
             self.signal_group(signal.SIGKILL)
             self._child.wait()
-        end_marked(self._mark, grace=0.0)
+        end_marked(self._mark, self._sessions, grace=0.0)
 
     def ask_to_stop(self) -> None:
         """SIGTERM for it alone, not for its group: an orderly shutdown is its own to do. Does not wait."""
@@ -178,7 +215,7 @@ class GuardedProcess:
                 self.signal_group(signal.SIGKILL)
                 self._child.wait()
         self.signal_group(signal.SIGTERM)  # members of the group that its leader left behind
-        end_marked(self._mark)
+        end_marked(self._mark, self._sessions)
 
     def tail(self, lines: int = 15) -> str:
         """The last lines of its log."""
@@ -195,10 +232,15 @@ def _watch(mark: str) -> None:
     """Wait until the owner is gone (its end of the pipe closes), then end what it left behind."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 4096):
-        pass
+    told = b""
+    while piece := os.read(0, 4096):
+        told += piece
     time.sleep(0.1)
-    end_marked(mark)
+    sessions = {}
+    for line in told.decode().splitlines():
+        sid, created = line.split()
+        sessions[int(sid)] = float(created)
+    end_marked(mark, sessions)
 
 
 if __name__ == "__main__":

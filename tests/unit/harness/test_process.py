@@ -87,6 +87,32 @@ def test_children_end_when_their_owner_is_killed(tmp_path: Path, bystander: subp
     assert bystander.poll() is None, "a process of somebody else was ended"
 
 
+def test_a_child_that_hides_its_mark_ends_with_its_owner(tmp_path: Path, bystander: subprocess.Popen[bytes]) -> None:
+    # Airflow's services write a title over their environment: the mark cannot be read any more.
+    hidden = (
+        "import os, subprocess, sys, time\nimport setproctitle\n"
+        "if os.fork():\n    sys.exit(0)\n"
+        "setproctitle.setproctitle('x' * 2000)\n"
+        "env = {k: v for k, v in os.environ.items() if k != 'TOPICSHIFT_OWNED_BY'}\n"
+        "code = 'import time; time.sleep(600)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', code], env=env, start_new_session=True)\n"
+        "print(os.getpid(), child.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom topicshift.testing.process import GuardedProcess\n"
+        f"GuardedProcess('hidden', [sys.executable, '-c', {hidden!r}], log=Path({str(tmp_path / 'log')!r})).start()\n"
+        "print('started', flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        child, grandchild = map(int, wait_line(tmp_path / "log").split())
+        assert MARK not in psutil.Process(child).environ()
+        owner.kill()
+    assert gone(child) and gone(grandchild)
+    assert bystander.poll() is None, "a process of somebody else was ended"
+
+
 def test_the_mark_is_compared_from_its_start(tmp_path: Path) -> None:
     env = {**os.environ, MARK: "12-abc"}
     with subprocess.Popen(SLEEP, env=env) as other:
