@@ -277,6 +277,12 @@ class Journal(Protocol):
     def take_over(self, migration_id: str, owner: str) -> Claim:
         """A new owner (the rollback run, a resumed run) raises the epoch; the old owner's writes fail from then."""
 
+    def renew(self, claim: Claim, why: str) -> Claim:
+        """The same owner goes on with the next epoch; whatever else still acts under the old one is refused from then.
+
+        Raises ``OwnershipLost`` when the claim is not the newest.
+        """
+
     def current(self, migration_id: str) -> MigrationRow: ...
     def find(
         self, *, source: str | None = None, owner: str | None = None, active: bool | None = None

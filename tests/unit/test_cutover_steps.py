@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, Refused
+from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, OwnershipLost, Refused
 from topicshift.core.freeze import GiveBack
 from topicshift.ports import (
     Claim,
@@ -25,6 +25,7 @@ from topicshift.steps.participants import (
     SWITCH_PRODUCERS,
     Cast,
     begin_freeze,
+    begin_give_back,
     current_freeze,
     give_back,
     require_lease,
@@ -168,6 +169,8 @@ class World:
         )
 
     def give_back(self) -> tuple[GiveBack, str]:
+        row = self.journal.current(self.claim.migration_id)
+        self.claim = begin_give_back(self.journal, Claim(row.migration_id, row.epoch, row.owner))
         return give_back(
             self.cast,
             PRODUCERS,
@@ -271,6 +274,44 @@ def test_no_switch_over_a_broken_fence() -> None:
         w.switch()
     assert w.where() == {(SOURCE, False)}
     assert w.give_back()[0] is GiveBack.TO_SOURCE
+
+
+def test_what_began_before_a_give_back_cannot_write_any_more() -> None:
+    w = World()
+    w.stop()
+    late = w.claim
+    w.claim = begin_give_back(w.journal, w.claim)
+    assert w.claim.epoch == late.epoch + 1
+    with pytest.raises(OwnershipLost, match="put producers back"):
+        w.journal.intend(late, SWITCH_PRODUCERS, {})
+    assert w.state(FREEZE) == "failed"
+    # What is cleared meanwhile reads the new epoch, and is refused by the state of the freeze.
+    with pytest.raises(Refused, match="No freeze is running"):
+        w.switch()
+    with pytest.raises(Refused, match="give_back"):
+        w.stop()
+    assert w.where() == {(SOURCE, False)}
+    assert w.give_back()[0] is GiveBack.TO_SOURCE
+    assert w.where() == {(SOURCE, True)}
+    w.stop()
+    assert w.switch()["target"] == TARGET
+
+
+def test_a_freeze_that_cannot_be_given_back_runs_on() -> None:
+    w = World()
+    w.stop()
+    w.journal.intend(w.claim, SWITCH_PRODUCERS, {})
+    w.cluster.unreadable(TARGET, 1, "no leader")
+    before = current_freeze(w.journal, w.claim)
+    with pytest.raises(AmbiguousState, match="cannot be read"):
+        w.give_back()
+    assert current_freeze(w.journal, w.claim) == before
+    assert w.where() == {(SOURCE, False)}
+
+
+def test_without_a_freeze_there_is_nothing_to_shut_out() -> None:
+    w = World()
+    assert begin_give_back(w.journal, w.claim) == w.claim
 
 
 def test_a_switch_without_a_freeze_is_refused() -> None:

@@ -115,6 +115,16 @@ def test_an_older_run_of_the_migration_may_do_nothing() -> None:
             decide()
 
 
+def test_once_producers_are_given_back_a_late_stop_of_the_same_run_is_refused() -> None:
+    opened = open_producers(paused(), later(1))
+    assert open_producers(opened, later(2)) is None
+    sealed = open_producers(opened, later(2, claim=2))
+    assert sealed is not None
+    assert (sealed.state, sealed.active, sealed.claim) == (State.OPEN, "p", 2)
+    with pytest.raises(OwnershipLost):
+        pause_producers(sealed, later(3))
+
+
 def test_another_migration_is_refused_while_the_route_is_paused_and_cannot_point_it() -> None:
     other = later(1, migration="m2")
     with pytest.raises(Refused, match="m1"):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from topicshift.core import states
+from topicshift.core.freeze import GiveBack
 from topicshift.core.spec import Cutover
 from topicshift.core.states import Act, View
 
@@ -37,6 +38,8 @@ class Try:
     next: int = 0
     guarded: bool = False
     """It has passed the guard just before the switch, and its moves follow."""
+    epoch: int = 0
+    """The journal's epoch when it began, or that it raised itself."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class World:
     kills: int = 0
     freezes: int = 0
     rogue: int = 0
+    epoch: int = 0
 
     @property
     def idle(self) -> bool:
@@ -93,6 +97,7 @@ class Model:
     rogue: int = 1
     tries: int = 1
     switch_order: tuple[str, ...] = PRODUCERS
+    waits: bool = True
     next_act: Callable[[View], states.Decision] = states.next_act
 
     # -------------------------------------------------------------------------------------------- the run
@@ -119,12 +124,19 @@ class Model:
                 return None
             if decision.act is Act.BEGIN_FREEZE and w.freezes >= self.freezes:
                 return None
-            return w.trying(i, Try(decision.act.value, decision.group, w.clock))
+            giving_back = [t for t in w.tries if t and t.act == Act.GIVE_BACK.value]
+            if decision.act is Act.GIVE_BACK and giving_back:
+                return None  # no task runs twice at once
+            return w.trying(i, Try(decision.act.value, decision.group, w.clock, epoch=w.epoch))
+        if task.act == Act.GIVE_BACK.value and task.next == 0:
+            return self._begin_give_back(w, i, task)
+        if task.act == Act.GIVE_BACK.value and task.next == 1 and self.waits and len([t for t in w.tries if t]) > 1:
+            return None  # until whatever began before has ended or is dead
         after = getattr(self, f"_{task.act}")(w, task)
-        if after is None:
+        if after is None or (after.journal != w.journal and task.epoch < w.epoch):
             return w.trying(i, None)
-        moved = task.act == Act.SWITCH_PRODUCERS.value and after.at != w.at
-        return after.trying(i, replace(task, next=task.next + 1, guarded=task.guarded or moved))
+        guarded = task.guarded or (task.act == Act.SWITCH_PRODUCERS.value and after is w)
+        return after.trying(i, replace(task, next=task.next + 1, guarded=guarded))
 
     def _create_target(self, w: World, task: Try) -> World | None:
         return [
@@ -168,8 +180,8 @@ class Model:
         if w.step(states.SWITCH_PRODUCERS) not in ("intended", "done"):
             return w.intend(states.SWITCH_PRODUCERS) if may_act else None
         if moves:
-            if not task.guarded and not may_act:
-                return None  # the guard, once more just before the first move
+            if not task.guarded:
+                return w if may_act else None  # the guard, once more just before the first move
             if w.at[PRODUCERS.index(moves[0])] == "source":
                 return None
             return w.move(moves[0], "target")
@@ -187,14 +199,25 @@ class Model:
             return None if w.grown else replace(w, moved=w.moved | {str(task.group)})
         return w.put(name, "done") if task.next == 2 else None
 
+    def _begin_give_back(self, w: World, i: int, task: Try) -> World:
+        if w.step(states.FREEZE) not in ("intended", "failed"):
+            return w.trying(i, None)
+        mine = replace(task, next=1, epoch=w.epoch + 1)
+        return replace(w.put(states.FREEZE, "failed"), epoch=w.epoch + 1).trying(i, mine)
+
     def _give_back(self, w: World, task: Try) -> World | None:
-        if task.next == 0:
+        if task.next == 1:
+            decision, _ = states.give_back(self.view(w))
+            if decision is not GiveBack.TO_SOURCE:
+                # Once, then the try is over: the freeze runs on as it was.
+                return w.put(states.FREEZE, "intended") if w.step(states.FREEZE) == "failed" else None
             return replace(w.put(states.FENCE, "undone"), certified=frozenset())
-        if task.next < 1 + len(PRODUCERS):
-            # A controller looks before it points: who is on the target by now is not taken back without a pause.
-            return w.move(PRODUCERS[task.next - 1], "source") if "target" not in w.at else None
+        if w.step(states.FREEZE) != "failed":
+            return None
+        if task.next < 2 + len(PRODUCERS):
+            return w.move(PRODUCERS[task.next - 2], "source")
         steps = [s for s in (states.SWITCH_PRODUCERS, states.FREEZE) if w.step(s)]
-        done = task.next - 1 - len(PRODUCERS)
+        done = task.next - 2 - len(PRODUCERS)
         return w.put(steps[done], "undone") if done < len(steps) else None
 
     # ------------------------------------------------------------------------------------ everybody else
@@ -215,7 +238,7 @@ class Model:
         if fenced and w.rogue < self.rogue:
             yield replace(w, unread=frozenset(self.groups), grown=True, rogue=w.rogue + 1)
         in_time = any(task is not None and task.began == TIME for task in w.tries)
-        if w.step(states.FREEZE) == "intended" and w.clock != OVER and not (in_time and w.clock == MARGIN):
+        if w.step(states.FREEZE) in ("intended", "failed") and w.clock != OVER and not (in_time and w.clock == MARGIN):
             yield replace(w, clock=w.clock + 1)
         if w.clock == OVER and w.at[0] == "stopped":
             yield w.move("r", "source")  # the lease is over: who follows the route goes on where it was
@@ -309,10 +332,10 @@ def test_no_interleaving_loses_a_record_or_crosses_a_key(cutover: Cutover, group
 
 @pytest.mark.parametrize("cutover", list(Cutover))
 def test_two_tries_at_once_do_no_harm(cutover: Cutover) -> None:
-    """A task that is cleared while its first try still runs: whatever the two do, within one freeze."""
-    graph = explore(Model(cutover, kills=0, freezes=1, rogue=0, tries=2))
+    """A task that is cleared while another still runs, giving back among them: whatever the two do."""
+    graph = explore(Model(cutover, kills=0, freezes=2, rogue=0, tries=2))
     ends = {w: end for w in graph if (end := ended(Model(cutover), w))}
-    assert "moved" in ends.values()
+    assert {"moved", "given back"} <= set(ends.values())
     assert set(graph) == can_reach(graph, set(ends))
 
 
@@ -355,6 +378,8 @@ def _but(**changes: object) -> Callable[[View], states.Decision]:
     [
         # Whoever has no lease is switched first: killed in between, the lease ends, and both topics are written.
         (Model(Cutover.PRODUCERS_FIRST, switch_order=("k", "r"), rogue=0), "crossed"),
+        # Giving back does not wait for what began before it.
+        (Model(Cutover.PRODUCERS_FIRST, rogue=0, tries=2, kills=0, waits=False), "crossed|fence"),
         # Every group counts as drained and certified.
         (Model(Cutover.DRAIN_FIRST, next_act=_but(certified=frozenset({"g"}))), "drained|unread"),
         # The source is never compared with its fence again.

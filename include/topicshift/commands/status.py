@@ -152,7 +152,7 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     if row is None:
         return None
     freeze = Freeze.from_data(row.data)
-    running = row.state == "intended"
+    running = row.state in ("intended", "failed")
     ended = row.data.get("ended_at")
     until = now if running or ended is None else datetime.fromisoformat(str(ended))
     return {
@@ -162,7 +162,7 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
         "act_until": freeze.act_until.isoformat(),
         "lease_until": freeze.lease_until.isoformat(),
         "seconds_left": round(freeze.left(now), 3) if running else None,
-        "how": row.data.get("how"),
+        "how": "being given back" if row.state == "failed" else row.data.get("how"),
     }
 
 

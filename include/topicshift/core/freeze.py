@@ -85,8 +85,9 @@ def decide_give_back(
     """Decide from the journal and from what is seen now.
 
     ``freeze_state``/``switch_state`` are the journal's states of the steps ``freeze`` and ``switch_producers``
-    (None where there is no row). ``producer_topics`` maps each producer to the topic its controller points it
-    to (None: cannot be told). ``target_records`` is the number of offsets used in the target, None if unreadable.
+    (None where there is no row). A ``failed`` freeze is one that is being given back: it is still running.
+    ``producer_topics`` maps each producer to the topic its controller points it to (None: cannot be told).
+    ``target_records`` is the number of offsets used in the target, None if unreadable.
     Returns the decision and the reason in words.
     """
     if freeze_state is None or freeze_state == "undone":

@@ -98,6 +98,12 @@ def lost(*, migration_id: str, owner: str, epoch: int, now_owner: str, now_epoch
     """None if this claim still owns the migration, else the message that says who does."""
     if (owner, epoch) == (now_owner, now_epoch):
         return None
+    if now_epoch > epoch and owner == now_owner:
+        return (
+            f"Migration {migration_id} stands at epoch {now_epoch} by now, and this task of {owner} began under epoch "
+            f"{epoch}: the run has begun to put producers back on the source meanwhile. This task must stop; see what "
+            "give_back says, then clear what is to be tried again."
+        )
     if now_epoch > epoch:
         return (
             f"Migration {migration_id} is owned by {now_owner} since epoch {now_epoch}; {owner} held epoch {epoch}. "

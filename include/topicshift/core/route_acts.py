@@ -135,9 +135,13 @@ def point_producers(route: Route | None, act: Act, topic: str) -> Route | None:
 
 
 def open_producers(route: Route | None, act: Act) -> Route | None:
-    """The record that lets the producers go on with ``active``, or None if they may already."""
+    """The record that lets the producers go on with ``active``, or None if they may already.
+
+    An open record of an older claim of this migration is written anew: an act that was begun under that claim, and is
+    late, is refused from then.
+    """
     _owned(route, act, takes_over=True)
-    if route is None or route.state is State.OPEN:
+    if route is None or (route.state is State.OPEN and (route.migration != act.migration or route.claim == act.claim)):
         return None
     return _next(route, act, state=State.OPEN, lease_until=None)
 

@@ -116,6 +116,8 @@ def _mark(state: str | None) -> Mark:
 
 
 def _stopped(freeze: str | None, fence: str | None) -> Mark:
+    if freeze == "failed":
+        return Mark.FAILED
     if freeze in (None, "undone"):
         return Mark.WAITING if freeze is None else Mark.UNDONE
     return Mark.DONE if fence == "done" else Mark.RUNNING
@@ -177,6 +179,8 @@ def waits_for(migration: Journalled, events: Sequence[tuple[str, Mapping[str, ob
         return f"a person or a retry: {failed.get('task')} failed with {failed.get('error')}"
     step = step_under_way(migration)
     if step is None:
+        if migration.steps.get(FREEZE) == "failed":
+            return "give_back to put producers back on the source; clear that task if it failed"
         if Mark.UNDONE in marks(migration).values():
             return "a person: producers were put back on the source; clear the run to try again, or roll back"
         return "nothing that the journal knows of"
@@ -284,9 +288,8 @@ def next_act(view: View) -> Decision:
     if steps.get(CREATE_TARGET) != "done":
         return Decision(Act.CREATE_TARGET, "the target is not made yet")
     freeze, switched = steps.get(FREEZE), steps.get(SWITCH_PRODUCERS)
-    if freeze == "undone" and "stopped" in view.producers.values():
-        late = sorted(p for p, at in view.producers.items() if at == "stopped")
-        return Decision(Act.GIVE_BACK, f"stopped although no freeze is running: {', '.join(late)}")
+    if freeze == "failed":
+        return Decision(Act.GIVE_BACK, "producers are being put back on the source")
     if freeze in (None, "undone"):
         return Decision(Act.BEGIN_FREEZE, "producers run on the source")
     if freeze == "intended":

@@ -156,6 +156,11 @@ def begin_freeze(journal: Journal, claim: Claim, clock: Clock, budget: timedelta
     row = journal.step(claim.migration_id, FREEZE)
     if row is not None and row.state == "intended":
         return Freeze.from_data(row.data)
+    if row is not None and row.state == "failed":
+        raise Refused(
+            "Producers of this migration are being put back on the source (the task give_back), so no freeze is begun. "
+            "Wait until give_back has ended, or clear it if it failed; then clear this task."
+        )
     row = journal.intend(claim, FREEZE, Freeze.begin(clock.now(), budget).to_data())
     freeze = Freeze.from_data(row.data)
     journal.event(claim, "freeze_begun", "topicshift", row.data)
@@ -306,6 +311,22 @@ def _finish_switch(
         controller.start(ctx, ps)
 
 
+def begin_give_back(journal: Journal, claim: Claim) -> Claim:
+    """Shut out every other task of this run that still acts, before it is decided what becomes of the producers.
+
+    The epoch rises, so that what began before cannot write any more, and the freeze is marked ``failed``, so that what
+    begins later is refused. Returns the claim to go on with: the same one where no freeze is running. Safe to repeat.
+    """
+    row = journal.step(claim.migration_id, FREEZE)
+    if row is None or row.state not in ("intended", "failed"):
+        return claim
+    claim = journal.renew(claim, "producers are to be given back")
+    row = journal.step(claim.migration_id, FREEZE)
+    if row is not None and row.state == "intended":
+        journal.finish(claim, FREEZE, {}, state="failed")
+    return claim
+
+
 def give_back(
     cast: Cast,
     producers: Sequence[Participant],
@@ -320,7 +341,9 @@ def give_back(
 ) -> tuple[GiveBack, str]:
     """Put producers back on the source after a failure inside the freeze, unless they are already switched.
 
-    Raises ``AmbiguousState`` where it cannot be told; nothing is changed then. Safe to repeat.
+    Call it with the claim of :func:`begin_give_back`, once nothing else of the run acts any more: what is decided here
+    must not change under it. Raises ``AmbiguousState`` where it cannot be told; nothing is changed then, and the freeze
+    goes on. Safe to repeat.
     """
     ctx = cast.context
     freeze_row = journal.step(claim.migration_id, FREEZE)
@@ -333,6 +356,8 @@ def give_back(
         target=ctx.target,
         target_records=used_offsets(admin, ctx.target),
     )
+    if decision in (GiveBack.AMBIGUOUS, GiveBack.ALREADY_SWITCHED) and freeze_row and freeze_row.state == "failed":
+        journal.intend(claim, FREEZE, freeze_row.data)  # it runs on as it was: the run, or a person, ends it
     if decision is GiveBack.AMBIGUOUS:
         journal.event(claim, "give_back_ambiguous", "topicshift", {"why": why})
         raise AmbiguousState(

@@ -69,7 +69,7 @@ def roll_back(
     producers, consumers = producers_of(spec), consumers_of(spec)
     driven = [p for p in producers if not cast.controllers[p.kind].needs_person]
     freeze, switch = (journal.step(row.migration_id, s) for s in (FREEZE, SWITCH_PRODUCERS))
-    touched = freeze is not None and freeze.state in ("intended", "done")
+    touched = freeze is not None and freeze.state in ("intended", "failed", "done")
     if touched and driven:
         held = cast.with_lease(clock.now() + ROLLBACK_LEASE)
         if switch is not None and switch.state in ("intended", "done"):
@@ -112,7 +112,7 @@ def roll_back(
         said = describe(seen)
     now = clock.now().isoformat()
     for name, step in ((SWITCH_PRODUCERS, switch), (FREEZE, freeze)):
-        if step is not None and step.state in ("intended", "done"):
+        if step is not None and step.state in ("intended", "failed", "done"):
             journal.finish(claim, name, {"ended_at": now, "how": "rolled back"}, state="undone")
     restore_retention()
     delete_target()

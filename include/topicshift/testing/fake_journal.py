@@ -148,6 +148,14 @@ class FakeJournal:
                 self._append(row, "taken_over", owner, data)
             return Claim(migration_id, row.epoch, owner)
 
+    def renew(self, claim: Claim, why: str) -> Claim:
+        """The same owner goes on with the next epoch; writes under the old one fail from then."""
+        with self._lock:
+            row = replace(self._owned(claim), epoch=claim.epoch + 1)
+            self._migrations[row.migration_id] = row
+            self._append(row, "renewed", claim.owner, {"from_epoch": claim.epoch, "why": why})
+            return Claim(row.migration_id, row.epoch, claim.owner)
+
     def current(self, migration_id: str) -> MigrationRow:
         """The migration; ``NotFound`` if there is none of this id."""
         with self._lock:

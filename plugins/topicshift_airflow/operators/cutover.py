@@ -15,8 +15,10 @@ from topicshift.core.spec import Approval, Cutover
 from topicshift.ports import Participant, ParticipantState
 from topicshift.steps.approvals import find_approval, record_approval
 from topicshift.steps.participants import (
+    FREEZE,
     Cast,
     begin_freeze,
+    begin_give_back,
     consumers_of,
     current_freeze,
     give_back,
@@ -316,6 +318,8 @@ class GiveBack(StepOperator):
             if run.row.state == "open":
                 run.journal.set_state(run.claim, "failed", active=False)
             raise AirflowSkipException("Nothing was changed by this run, so there is nothing to give back.")
+        run.claim = begin_give_back(run.journal, run.claim)
+        self._wait_for_others(run, context)
         producers = producers_of(run.spec)
         cast = run.cast(kinds(producers))
         decision, why = give_back(
@@ -333,3 +337,30 @@ class GiveBack(StepOperator):
         if by_hand and decision.value == "to_source":
             run.progress(f"START BY HAND on {run.row.source}: {', '.join(by_hand)}")
         return {"decision": decision.value, "why": why, "start_by_hand": by_hand}
+
+    def _wait_for_others(self, run: Run, context: Mapping[str, Any]) -> None:
+        """Wait until no other task inside the freeze is running: one may be cleared by a person at any moment.
+
+        It cannot write to the journal or the route any more. At the end of the lease whatever it may still be about to
+        do is refused by the freeze's clock, so nobody waits longer than that.
+        """
+        row = run.journal.step(run.row.migration_id, FREEZE)
+        if row is None or row.state != "failed":
+            return
+        until, said = Freeze.from_data(row.data).lease_until, ""
+        while running := self._running(context):
+            if run.clock.now() >= until:
+                run.progress(f"the lease is over, so {running} may not act any more: going on")
+                return
+            if running != said:
+                run.progress(f"waiting until these have ended, which cannot write any more: {running}")
+                said = running
+            run.clock.sleep(0.5)
+
+    def _running(self, context: Mapping[str, Any]) -> str:
+        """Which tasks before this one are at work, as one text; empty when none is."""
+        ti = context["ti"]
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=sorted(self.upstream_task_ids), run_ids=[ti.run_id]).get(
+            ti.run_id, {}
+        )
+        return ", ".join(sorted(task for task, state in states.items() if state == "running"))

@@ -284,6 +284,23 @@ def test_an_owner_that_takes_over_again_has_a_new_epoch(journal: Any) -> None:
     journal.event(again, "note", "run-1", {})
 
 
+def test_a_run_shuts_out_what_it_had_under_way(journal: Any) -> None:
+    before = claim(journal)
+    journal.intend(before, "freeze", {})
+    after = journal.renew(before, "producers are to be given back")
+    assert after == Claim(before.migration_id, before.epoch + 1, before.owner)
+    for write in (
+        lambda: journal.intend(before, "switch_producers", {}),
+        lambda: journal.finish(before, "freeze", {}),
+        lambda: journal.renew(before, "again"),
+    ):
+        with pytest.raises(OwnershipLost, match="began under epoch 1"):
+            write()
+    assert claim(journal) == after, "the run itself goes on with the newest epoch"
+    journal.finish(after, "freeze", {}, state="failed")
+    assert verified(journal, before.migration_id)[-2:] == ["renewed", "step_finished"]
+
+
 def test_a_claim_from_the_future_is_not_believed(journal: Any) -> None:
     c = claim(journal)
     with pytest.raises(OwnershipLost, match="backup"):

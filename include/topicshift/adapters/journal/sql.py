@@ -174,6 +174,25 @@ class SqlJournal:
 
         return self._db().write(work)
 
+    def renew(self, claim: Claim, why: str) -> Claim:
+        """Raise the epoch for the same owner; see :meth:`topicshift.ports.Journal.renew`."""
+
+        def work(connection: Connection, _attempt: int) -> Claim:
+            head = rows.Head.of(self._owned(connection, claim))
+            head.epoch += 1
+            rows.append_event(
+                connection,
+                head,
+                kind="renewed",
+                actor=claim.owner,
+                data={"from_epoch": claim.epoch, "why": why},
+                at=self._now(),
+                values={"epoch": head.epoch},
+            )
+            return Claim(claim.migration_id, head.epoch, claim.owner)
+
+        return self._db().write(work)
+
     # ------------------------------------------------------------------------------------------ reading
 
     def current(self, migration_id: str) -> MigrationRow:
