@@ -1,0 +1,220 @@
+"""`topicshift audit` and `topicshift status`: what they read from a journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topicshift.adapters.journal import SqlJournal
+from topicshift.core import errors
+from topicshift.ports import Claim
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Any:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def migration(journal: SqlJournal) -> Claim:
+    claim = journal.claim(
+        cluster_id="c",
+        source="payments",
+        target="payments-v2",
+        owner="topic_migration/manual__1",
+        spec={"cutover": "drain_first", "consumers": [{"name": "l", "group": "ledger"}]},
+        owner_alive=lambda _: True,
+    )
+    journal.set_plan(claim, "ab" * 32)
+    journal.event(claim, "approved", "user:ann", {"act": "approve.plan", "about": {"plan_hash": "ab" * 32}})
+    journal.intend(claim, "create_target", {"configs": {"a": "b"}})
+    journal.finish(claim, "create_target", {"topic_id": "xyz"})
+    return claim
+
+
+def _break(tmp_path: Path, statement: str) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "airflow/topicshift/journal.db") as connection:
+        connection.execute("DROP TRIGGER topicshift_events_no_update")
+        connection.execute("DROP TRIGGER topicshift_events_no_delete")
+        connection.execute(statement)
+
+
+def test_audit_of_an_intact_trail(migration: Claim, run: Any) -> None:
+    code, out, _ = run("audit", "verify", migration.migration_id)
+    assert code == 0
+    assert "intact: 5 events" in out
+    code, out, _ = run("audit", "verify", migration.migration_id, "--json")
+    found = json.loads(out)
+    assert (code, found["intact"], found["events"], found["problems"]) == (0, True, 5, [])
+    assert run("audit", "verify", migration.migration_id, "--head", found["head"])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE topicshift_events SET actor = 'x' WHERE seq = 3", "row 3: changed"),
+        ("DELETE FROM topicshift_events WHERE seq = 2", "row 2: missing"),
+        ("DELETE FROM topicshift_events WHERE seq = 5", "row 5: truncated"),
+        ("UPDATE topicshift_steps SET state = 'undone'", "step create_target: it is undone"),
+    ],
+)
+def test_audit_of_a_broken_trail_names_the_row(
+    statement: str, said: str, migration: Claim, tmp_path: Path, run: Any
+) -> None:
+    _break(tmp_path, statement)
+    code, out, _ = run("audit", "verify", migration.migration_id)
+    assert code == 3
+    assert said in out
+    code, out, _ = run("audit", "verify", migration.migration_id, "--json")
+    found = json.loads(out)
+    assert (code, found["intact"]) == (3, False)
+    assert any(said in line for line in found["broken"])
+
+
+def test_a_noted_head_finds_a_trail_that_was_rewritten_whole(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    other = "f" * 64
+    for head, said in ((f"3:{other}", "row 3: changed"), (f"9:{other}", "row 9: truncated")):
+        code, out, _ = run("audit", "verify", migration.migration_id, "--head", head)
+        assert code == 3
+        assert said in out
+    assert run("audit", "verify", migration.migration_id, "--head", "nonsense")[0] == 2
+
+
+def test_audit_export(migration: Claim, tmp_path: Path, run: Any) -> None:
+    code, out, _ = run("audit", "export", migration.migration_id)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["kind"] for line in lines[:-1]] == ["claimed", "plan", "approved", "step_intended", "step_finished"]
+    assert lines[-1]["head"] == {"count": 5, "hash": lines[-2]["hash"]}
+    code, out, _ = run("audit", "export", migration.migration_id, "--format", "text")
+    assert code == 0
+    assert "approved  by user:ann" in out
+    assert "about.plan_hash: abab" in out
+    file = tmp_path / "trail.jsonl"
+    code, out, err = run("audit", "export", migration.migration_id, "--output", str(file))
+    assert (code, out) == (0, "")
+    assert len(file.read_text().splitlines()) == 6
+    assert run("audit", "export", migration.migration_id, "--output", str(tmp_path / "no" / "file"))[0] == 4
+    _break(tmp_path, "DELETE FROM topicshift_events WHERE seq = 2")
+    code, out, err = run("audit", "export", migration.migration_id)
+    assert code == 3
+    assert len(out.splitlines()) == 5
+    assert "row 2: missing" in err
+
+
+@pytest.mark.parametrize("words", [["audit", "verify", "m"], ["audit", "export", "m"], ["status"], ["status", "m"]])
+def test_without_a_journal_it_says_so_and_makes_none(words: list[str], tmp_path: Path, run: Any) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "no journal" in err
+    assert not (tmp_path / "airflow").exists()
+
+
+@pytest.mark.parametrize("words", [["audit", "verify"], ["audit", "export"], ["status"]])
+def test_an_unknown_migration_is_2(words: list[str], migration: Claim, run: Any) -> None:
+    code, out, err = run(*words, "paymnts")
+    assert (code, out) == (2, "")
+    assert "paymnts" in err
+
+
+def test_status_tells_step_owner_freeze_and_what_it_waits_for(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    code, out, _ = run("status", "--json")
+    [one] = json.loads(out)["migrations"]
+    assert code == 0
+    assert (one["step"], one["owner"], one["epoch"]) == ("stop_producers", "topic_migration/manual__1", 1)
+    assert one["freeze"] is None
+    assert one["rollback"]["type"] is None
+    assert "--bootstrap-server" in one["rollback"]["why"]
+    assert [s["state"] for s in one["steps"][:4]] == ["done", "done", "done", "running"]
+    freeze = {
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "lease_until": "2026-01-01T00:02:00+00:00",
+        "act_until": "2026-01-01T00:01:54+00:00",
+    }
+    journal.intend(migration, "freeze", freeze)
+    journal.event(migration, "asked", "topicshift", {"act": "switch", "subject": "Switch the producers?"})
+    [one] = json.loads(run("status", "payments-v2", "--json")[1])["migrations"]
+    assert one["freeze"]["running"]
+    assert one["freeze"]["seconds_left"] < 0
+    assert one["waits_for"] == "a person to answer: Switch the producers?"
+    journal.finish(migration, "freeze", {**freeze, "ended_at": "2026-01-01T00:00:07.5+00:00", "how": "switched"})
+    [one] = json.loads(run("status", migration.migration_id, "--json")[1])["migrations"]
+    assert (one["freeze"]["running"], one["freeze"]["seconds"], one["freeze"]["how"]) == (False, 7.5, "switched")
+    for words in (["status"], ["status", "payments"]):
+        code, out, _ = run(*words)
+        assert code == 0
+        assert "payments" in out
+        assert "7.5 s" in out
+
+
+def test_status_shows_open_ones_unless_asked_for_all(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    journal.set_state(migration, "done", active=False)
+    code, out, _ = run("status")
+    assert code == 0
+    assert "No migration is open" in out
+    [one] = json.loads(run("status", "--all", "--json")[1])["migrations"]
+    assert one["state"] == "done"
+    assert one["waits_for"].startswith("its retirement")
+
+
+class _Admin:
+    closed = 0
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def close(self) -> None:
+        _Admin.closed += 1
+
+
+class _Cluster(_Admin):
+    records: int | None = 0
+    source: object | None = object()
+
+    def cluster(self) -> object:
+        return object()
+
+    def topic(self, name: str) -> object | None:
+        if self.records is None:
+            raise errors.Unreadable("the broker does not answer")
+        return self.source if name == "payments" else object()
+
+    def offsets(self, _topic: str) -> dict[int, Any]:
+        from topicshift.ports import PartitionOffsets
+
+        return {0: PartitionOffsets(0, self.records, self.records)}
+
+
+@pytest.mark.parametrize(
+    ("records", "source", "kind", "wanted"),
+    [
+        (0, object(), "free", 0),
+        (7, object(), "drain_back", 0),
+        (7, None, "forward_only", 0),
+        (None, object(), None, 4),
+    ],
+)
+def test_status_computes_the_type_of_rollback_live(
+    records: int | None,
+    source: object | None,
+    kind: str | None,
+    wanted: int,
+    migration: Claim,
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from topicshift.adapters.kafka import admin
+
+    monkeypatch.setattr(_Cluster, "records", records)
+    monkeypatch.setattr(_Cluster, "source", source)
+    monkeypatch.setattr(admin, "KafkaAdmin", _Cluster)
+    code, out, _ = run("status", "payments", "--json", "--bootstrap-server", "b:1")
+    [one] = json.loads(out)["migrations"]
+    assert (code, one["rollback"]["type"]) == (wanted, kind)

@@ -1,0 +1,62 @@
+"""`topicshift lint`: every problem of a spec is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+SPEC = """
+apiVersion: topicshift/v1
+source: {source}
+target: {source}-v2
+partitions: 30
+producers: [{{name: checkout, kind: route}}]
+consumers: [{{name: ledger, kind: route, group: ledger}}]
+"""
+
+
+def test_lint_of_good_specs(tmp_path: Path, run: Any) -> None:
+    (tmp_path / "a.yaml").write_text(SPEC.format(source="payments"))
+    (tmp_path / "b.yml").write_text(SPEC.format(source="orders"))
+    (tmp_path / "notes.txt").write_text("no spec")
+    code, out, err = run("lint", str(tmp_path))
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert "payments to payments-v2, 30 partitions, drain_first" in out
+    assert "2 specs, 0 with problems" in err
+    code, out, _ = run("lint", str(tmp_path / "a.yaml"), "--json")
+    assert json.loads(out) == {"ok": True, "files": [{"file": str(tmp_path / "a.yaml"), "ok": True, "problems": []}]}
+
+
+def test_lint_names_every_problem(tmp_path: Path, run: Any) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(SPEC.format(source="payments") + "cutovr: drain_first\nfreeze_budget: soon\n")
+    code, out, _ = run("lint", str(bad))
+    assert code == 2
+    assert "cutovr" in out
+    assert "cutover" in out
+    assert "freeze_budget" in out
+    code, out, _ = run("lint", str(bad), "--json")
+    found = json.loads(out)
+    assert (code, found["ok"]) == (2, False)
+    assert {p["path"] for p in found["files"][0]["problems"]} == {"cutovr", "freeze_budget"}
+    assert all(p["seen"] and p["do"] for p in found["files"][0]["problems"])
+
+
+def test_lint_of_what_is_not_there(tmp_path: Path, run: Any) -> None:
+    code, out, _ = run("lint", str(tmp_path / "nothing.yaml"))
+    assert code == 2
+    assert "nothing.yaml" in out
+    (tmp_path / "empty").mkdir()
+    code, out, err = run("lint", str(tmp_path / "empty"))
+    assert (code, out) == (2, "")
+    assert "no .yaml file" in err
+
+
+def test_lint_finds_two_specs_for_one_topic(tmp_path: Path, run: Any) -> None:
+    (tmp_path / "a.yaml").write_text(SPEC.format(source="payments"))
+    (tmp_path / "b.yaml").write_text(SPEC.format(source="payments").replace("target: payments-v2", "target: other"))
+    code, out, _ = run("lint", str(tmp_path))
+    assert code == 2
+    assert "payments is also a topic of" in out

@@ -1,0 +1,101 @@
+"""`topicshift plan`: actions, findings and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topicshift.core.findings import Finding, Level
+
+SPEC = """
+apiVersion: topicshift/v1
+source: {source}
+target: {source}-v2
+partitions: 30
+producers: [{{name: checkout, kind: route}}]
+consumers: [{{name: ledger, kind: route, group: ledger}}]
+"""
+
+
+class _Admin:
+    closed = 0
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def close(self) -> None:
+        _Admin.closed += 1
+
+
+def _finding(level: Level, *, unknown: bool = False) -> Finding:
+    return Finding(
+        code="TS101",
+        level=level,
+        subject="consumers[0].group",
+        seen="[red]group ledger was not found",
+        why="It would lose records.",
+        do="Correct the name.",
+        unknown=unknown,
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "wanted"),
+    [
+        ([], 0),
+        ([_finding(Level.WARNING), _finding(Level.INFO)], 0),
+        ([_finding(Level.ERROR)], 3),
+        ([_finding(Level.ERROR), _finding(Level.INFO, unknown=True)], 4),
+    ],
+)
+def test_plan_prints_actions_and_findings(
+    findings: list[Finding], wanted: int, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+    from topicshift.core.plan import Action, Plan, SourceFacts, TargetShape
+    from topicshift.steps import plan as steps_plan
+
+    def make_plan(spec: Any, admin: Any, **_: Any) -> Plan:
+        shape = {"partitions": 6, "replication_factor": 1, "configs": {}}
+        return Plan(
+            taken_at="2026-01-01T00:00:00+00:00",
+            cluster_id="c",
+            spec=spec,
+            source=SourceFacts(name=spec.source, topic_id="t", **shape),
+            target=TargetShape(name=spec.target, acls=[], **{**shape, "partitions": 30}),
+            findings=findings,
+            actions=[Action(step="create_target", text="create payments-v2: 30 partitions")],
+            plan_hash="ab" * 32,
+        )
+
+    monkeypatch.setattr(admin, "KafkaAdmin", _Admin)
+    monkeypatch.setattr(steps_plan, "make_plan", make_plan)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(source="payments"))
+    before = _Admin.closed
+    code, out, err = run("plan", str(spec), "--bootstrap-server", "b:1")
+    assert code == wanted
+    assert "payments to payments-v2: 6 to 30 partitions" in out
+    assert "create payments-v2: 30 partitions" in out
+    assert out.count("TS101") == len(findings)
+    assert out.count("[red]group ledger was not found") == len(findings)
+    assert ("ok: nothing blocks" in out) == (wanted == 0)
+    assert "No journal was found" in err
+    code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1", "--json")
+    assert code == wanted
+    assert json.loads(out)["plan_hash"] == "ab" * 32
+    assert _Admin.closed == before + 2
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("x", "not JSON"), ("[1]", "no JSON object")])
+def test_plan_refuses_an_impact_that_is_none(content: str | None, said: str, tmp_path: Path, run: Any) -> None:
+    spec, impact = tmp_path / "spec.yaml", tmp_path / "impact.json"
+    spec.write_text(SPEC.format(source="payments"))
+    if content is not None:
+        impact.write_text(content)
+    code, _, err = run("plan", str(spec), "--impact", str(impact), "--bootstrap-server", "b:1")
+    assert code == 2
+    assert said in err
