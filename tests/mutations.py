@@ -118,6 +118,20 @@ MUTATIONS = (
         ("tests/unit/test_freeze.py",),
     ),
     Mutation(
+        "give back: the rest of the run is not shut out",
+        "include/topicshift/steps/participants.py",
+        'journal.finish(claim, FREEZE, {}, state="failed")',
+        "pass",
+        ("tests/unit/test_cutover_steps.py",),
+    ),
+    Mutation(
+        "give back: what still runs is not waited for",
+        "plugins/topicshift_airflow/operators/cutover.py",
+        "while running := self._running(context):",
+        "while running := None:",
+        ("tests/unit/test_give_back_operator.py",),
+    ),
+    Mutation(
         "journal: the chain is not checked",
         CORE + "audit.py",
         "if wanted != row.hash:",
