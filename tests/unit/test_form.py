@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,20 @@ def test_every_field_of_the_model_is_in_the_form() -> None:
     assert paths == set(Spec.model_fields) - {"apiVersion", "window"}
     for name, field in form_fields(FOLDER).items():
         schema = field["schema"]
-        assert schema["title"] and schema["description_md"] and schema["section"], name
+        assert schema["title"] and schema["description_md"], name
         assert "$ref" not in str(schema) and "anyOf" not in str(schema), name
         assert schema["type"] != "array" or "examples" not in schema, "Airflow would make a drop-down of them"
+
+
+def test_what_every_migration_needs_stands_first_in_the_one_section_that_is_open() -> None:
+    fields = form_fields(FOLDER)
+    first = [n for n, f in fields.items() if "section" not in f["schema"]]
+    assert (
+        list(fields)[: len(first)] == first == ["spec_file", "source", "target", "partitions", "producers", "consumers"]
+    )
+    assert {n for n, f in Spec.model_fields.items() if f.is_required()} <= set(first)
+    sections = [f["schema"]["section"] for f in fields.values() if "section" in f["schema"]]
+    assert len(list(itertools.groupby(sections))) == len(set(sections)), "a section is torn apart"
 
 
 def test_airflow_takes_every_default_and_what_a_person_fills_in() -> None:
@@ -48,17 +60,27 @@ def test_airflow_takes_every_default_and_what_a_person_fills_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "said"),
     [
-        ("source", "a/b"),
-        ("partitions", 0),
-        ("cutover", "later"),
-        ("freeze_budget", "soon"),
-        ("producers", [{"nam": "x"}]),
-        ("spec_file", "../secret.yaml"),
+        ("source", "a/b", "no topic name"),
+        ("partitions", 0, "partitions"),
+        ("freeze_budget", "soon", "freeze_budget"),
+        ("producers", [{"nam": "x"}], "Did you mean `name`"),
+        ("consumers", [], "consumers"),
     ],
 )
-def test_airflow_refuses_what_cannot_be_right(name: str, value: Any) -> None:
+def test_what_a_person_types_wrong_is_refused_in_words_and_not_by_the_page(name: str, value: Any, said: str) -> None:
+    """Airflow's page says no more than "Bad Request" where a parameter's schema refuses."""
+    from airflow.sdk import Param
+
+    field = form_fields(FOLDER)[name]
+    assert Param(field["default"], **field["schema"]).resolve(value) == value
+    with pytest.raises(InvalidSpec, match=said):
+        spec_from_form(submitted(**FILLED | {name: value}), FOLDER)
+
+
+@pytest.mark.parametrize(("name", "value"), [("cutover", "later"), ("spec_file", "../secret.yaml")])
+def test_a_choice_that_is_not_offered_is_refused_by_airflow(name: str, value: Any) -> None:
     from airflow.sdk import Param
     from airflow.sdk.exceptions import ParamValidationError
 

@@ -3,6 +3,14 @@
 Airflow renders a flat list of fields, so a nested block becomes fields with its name in front
 (``approvals.plan`` -> ``approvals_plan``); lists of objects stay lists, which Airflow shows as a JSON editor. A form is
 filled in one of two ways: choose a spec file, or fill in the fields. Doing both is an error that says so.
+
+Airflow opens one section only, the one of the fields that name no section. So these are the chooser and what every
+migration needs (the fields without a default, and the target); everything else has a safe default and stands in the
+model's sections below, which are closed.
+
+A field's schema holds its type and its choices, and no rule that a typed value could break (pattern, bounds, the
+shape of an item): of those Airflow's page says "Bad Request" and no more, or changes the number. The spec's own check,
+in the first task, names the field, the reason and what to do.
 """
 
 from __future__ import annotations
@@ -18,18 +26,20 @@ from topicshift.core.spec import Sizing, Spec, did_you_mean
 from topicshift.core.spec_io import InvalidSpec, SpecProblem, load_spec, spec_from_params
 
 SPEC_FILE = "spec_file"
-_FILE_SECTION = "Choose a spec file ..."
-_OR = "... or fill in: "
+_OPTIONS = "Options: "
+_NEEDED = ("source", "target", "partitions", "producers", "consumers")
+"""Top-level fields in the open section, in this order: those without a default, and the target beside its source."""
 _PREFIX = {"partitions": "sizing"}
 """The field that holds a block or a number keeps its name for the number; the block's fields get this prefix."""
-_KEEP = ("type", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "items")
+_KEEP = ("type", "enum")
 
 
 @dataclass(frozen=True)
 class FormField:
     """One field of the form. ``path`` is its place in the spec, () for ``spec_file``.
 
-    ``schema`` is what Airflow's ``Param`` takes: JSON Schema with ``title``, ``description_md`` and ``section``.
+    ``schema`` is what Airflow's ``Param`` takes: JSON Schema with ``title``, ``description_md`` and, unless the field
+    is one that every migration needs, ``section``.
     """
 
     name: str
@@ -45,7 +55,7 @@ def spec_files(folder: str | Path) -> list[str]:
 
 
 def form_fields(folder: str | Path) -> dict[str, dict[str, Any]]:
-    """The form as ``{name: {"default": ..., "schema": {...}}}``, in the order of its sections.
+    """The form as ``{name: {"default": ..., "schema": {...}}}``: the open section, then the others in order.
 
     ``Param(field["default"], **field["schema"])`` is one field. ``folder`` holds the spec files to choose from.
     """
@@ -55,8 +65,8 @@ def form_fields(folder: str | Path) -> dict[str, dict[str, Any]]:
         "enum": [None, *files],
         "values_display": {"null": "(none: fill in the fields)"},
         "title": "Spec file",
-        "description_md": "One file, one migration. With a file chosen, leave every other field as it is.",
-        "section": _FILE_SECTION,
+        "description_md": "Choose one file, one migration, and leave every other field as it is. Or leave this, and "
+        "fill in what follows; the closed sections below hold safe defaults.",
     }
     out = {SPEC_FILE: {"default": None, "schema": chooser}}
     out.update({f.name: {"default": f.default, "schema": f.schema} for f in spec_fields()})
@@ -66,8 +76,13 @@ def form_fields(folder: str | Path) -> dict[str, dict[str, Any]]:
 def spec_fields() -> list[FormField]:
     """The fields that come from the spec model."""
     fields = [f for f in _flatten(Spec, (), "") if f.path != ("apiVersion",)]
-    order = list(dict.fromkeys(f.schema["section"] for f in fields))
-    return sorted(fields, key=lambda f: order.index(f.schema["section"]))
+    order: list[str] = list(dict.fromkeys(str(f.schema.get("section")) for f in fields if "section" in f.schema))
+
+    def place(f: FormField) -> tuple[int, int]:
+        section = f.schema.get("section")
+        return (0, _NEEDED.index(f.name)) if section is None else (1, order.index(section))
+
+    return sorted(fields, key=place)
 
 
 def spec_from_form(params: Mapping[str, Any], folder: str | Path) -> Spec:
@@ -171,7 +186,8 @@ def _flatten(model: type[Model], path: tuple[str, ...], section: str, prefix: st
             continue
         own = _resolve(schema["properties"][name], schema.get("$defs", {}))
         default = own.get("default", [] if own.get("type") == "array" else None)
-        yield FormField(prefix + name, (*path, name), default, _param(own, name, where))
+        needed = not path and name in _NEEDED
+        yield FormField(prefix + name, (*path, name), default, _param(own, name, None if needed else where))
         if name in _PREFIX:
             yield from _optional(_flatten(Sizing, (*path, name), where, f"{_PREFIX[name]}_"))
 
@@ -208,13 +224,13 @@ def _resolve(node: Any, defs: Mapping[str, Any]) -> Any:
     return out
 
 
-def _param(own: Mapping[str, Any], name: str, section: str) -> dict[str, Any]:
-    """The part of a schema that Airflow's form understands."""
+def _param(own: Mapping[str, Any], name: str, section: str | None) -> dict[str, Any]:
+    """The part of a schema that Airflow's form understands. ``section`` None: the one that is open."""
     out = {k: own[k] for k in _KEEP if k in own}
     required = "default" not in own
     if out.get("type") == "array":
-        # An array with examples would become a drop-down of them; they go into the help text.
-        out["items"] = _item(out["items"])
+        # Airflow shows a JSON editor; with examples it would be a drop-down of them, so they go into the help text.
+        out["items"] = {"type": "object"}
     elif required or "null" in out.get("type", ()):
         out["type"] = _nullable(out.get("type", "string"))
     if "enum" in out and "null" in out["type"] and None not in out["enum"]:
@@ -225,7 +241,8 @@ def _param(own: Mapping[str, Any], name: str, section: str) -> dict[str, Any]:
         help_text += f" Example: `{_example(examples[0])}`"
     out["title"] = own.get("title") or name.replace("_", " ").capitalize()
     out["description_md"] = help_text
-    out["section"] = _OR + section
+    if section is not None:
+        out["section"] = _OPTIONS + section
     return out
 
 
@@ -233,11 +250,3 @@ def _example(value: Any) -> str:
     import json
 
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _item(schema: Mapping[str, Any]) -> dict[str, Any]:
-    keep = ("type", "enum", "pattern", "minLength", "properties", "required", "additionalProperties", "description")
-    out = {k: schema[k] for k in keep if k in schema}
-    if "properties" in out:
-        out["properties"] = {k: _item(v) for k, v in out["properties"].items()}
-    return out

@@ -345,7 +345,7 @@ class Spec(Model):
         examples=[30],
         json_schema_extra={
             "section": _SIZE,
-            "form_help": "Partitions of the target. Or leave it empty, and give the rates below.",
+            "form_help": "Partitions of the target. Or leave it empty, and give rates in the partitions section.",
         },
     )
     replication_factor: int | None = Field(
