@@ -14,6 +14,7 @@ from topicshift_airflow.operators.retire import (
     CheckRetirement,
     DeleteSource,
     FindDue,
+    Finished,
     ScreamTest,
     StopScream,
 )
@@ -37,20 +38,25 @@ with DAG(
     },
     tags=["topicshift", "kafka"],
 ) as dag:
-    find = FindDue(task_id="find_due", doc_md=TASKS["retire.find_due"])
-    due: Any = find.output
+    find_due = FindDue(task_id="find_due", doc_md=TASKS["retire.find_due"])
+    due: Any = find_due.output
 
     @task_group(group_id="retire")
     def retire(migration: str) -> None:
-        """One migration."""
+        """One migration; what befalls it does not touch the others."""
         check = CheckRetirement(task_id="check", migration=migration, doc_md=TASKS["retire.check"])
         approve = ApproveRetirement(task_id="approve", migration=migration, doc_md=TASKS["retire.approve"])
         scream = ScreamTest(task_id="scream_test", migration=migration, doc_md=TASKS["retire.scream_test"])
         delete = DeleteSource(task_id="delete", migration=migration, doc_md=TASKS["retire.delete"])
+        let_in_again = StopScream(
+            task_id="let_in_again",
+            migration=migration,
+            trigger_rule="one_failed",
+            doc_md=TASKS["retire.let_in_again"],
+        )
         check >> approve >> scream >> delete
+        [scream, delete] >> let_in_again
 
-    group = retire.expand(migration=due)
-    stop = StopScream(
-        task_id="let_in_again", migrations=due, trigger_rule="one_failed", doc_md=TASKS["retire.let_in_again"]
-    )
-    group >> stop
+    # Letting everybody in again after a failure must not make the run green: its last task decides.
+    finished = Finished(task_id="finished", trigger_rule="none_failed", doc_md=TASKS["retire.finished"])
+    retire.expand(migration=due) >> finished

@@ -54,6 +54,20 @@ MUTATIONS = (
         ("tests/unit/test_fence_acl.py",),
     ),
     Mutation(
+        "retire: commits that move go unseen",
+        CORE + "discovery.py",
+        "return frozenset(p for p in seen if before.offsets[p] != after.offsets[p])",
+        "return frozenset()",
+        ("tests/unit/test_retire_steps.py",),
+    ),
+    Mutation(
+        "retire: another topic of the same name is deleted as well",
+        CORE + "retirement.py",
+        "if info.topic_id != expected_topic_id:",
+        "if False:",
+        ("tests/unit/test_retire_steps.py",),
+    ),
+    Mutation(
         "drain: records that can still be read do not count",
         CORE + "drain.py",
         "if readable in (_Readable.SOME, _Readable.NOT_READ):",

@@ -27,20 +27,19 @@ from topicshift.core.checks import all_codes  # noqa: E402
 from topicshift.core.duration import format_duration  # noqa: E402
 from topicshift.core.findings import Level  # noqa: E402
 from topicshift.core.impact_findings import CODES  # noqa: E402
+from topicshift.core.retirement import CODES as RETIREMENT  # noqa: E402
 from topicshift.core.spec import Spec  # noqa: E402
 from topicshift.core.spec_io import load_spec  # noqa: E402
 
 _HEAD = "<!-- Made by tools/generate_docs.py. Change the model or the checks, then run it again. -->\n"
-_OTHERS = (
-    ("TS6: retiring the source", "include/topicshift/core/retirement.py"),
-    ("TS7: the key-rehash impact", "include/topicshift/core/impact_findings.py"),
-)
+_OTHERS = (("TS7: the key-rehash impact", "include/topicshift/core/impact_findings.py"),)
 _SCOPES = {
     "1": "TS1: the spec and the topics",
     "2": "TS2: the cluster",
     "3": "TS3: groups and other participants",
     "4": "TS4: keys",
     "5": "TS5: rights, and what could not be read",
+    "6": "TS6: retiring the source",
 }
 
 
@@ -167,7 +166,7 @@ def findings_page() -> str:
         "is shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
     ]
     section = ""
-    for doc in all_codes():
+    for doc in (*all_codes(), *RETIREMENT):
         if _SCOPES[doc.code[2]] != section:
             section = _SCOPES[doc.code[2]]
             out += ["", f"## {section}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]

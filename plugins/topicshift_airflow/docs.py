@@ -87,6 +87,7 @@ TASKS = {
     "retire.scream_test": "Denies reads and writes for everybody for a while, so that a forgotten client shows.",
     "retire.delete": "Looks once more, then deletes the source. Forward only.",
     "retire.let_in_again": "Runs only when something failed: removes the DENY of the scream test, and nothing else.",
+    "retire.finished": "Does nothing; makes the run red when the retirement of any migration has failed.",
     "assess.check": "Takes stock of the cluster and runs every check that needs no Spark. Changes nothing.",
     "assess.report": "The plan with the impact in it, as plan.json and impact.html, and the findings in the log.",
 }

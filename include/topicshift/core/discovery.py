@@ -71,6 +71,18 @@ def reads(topic: str, info: GroupInfo | None, commits: GroupCommits | None) -> s
     return None
 
 
+def moved(before: GroupCommits | None, after: GroupCommits | None) -> frozenset[int]:
+    """Partitions on which a group has committed between two looks: somebody reads, even where no member shows.
+
+    Consumers that assign partitions themselves leave their group without members; only this gives them away. A
+    partition that one of the looks could not read tells nothing.
+    """
+    if before is None or after is None or before.error is not None or after.error is not None:
+        return frozenset()
+    seen = set(before.offsets) & set(after.offsets) - set(before.errors) - set(after.errors)
+    return frozenset(p for p in seen if before.offsets[p] != after.offsets[p])
+
+
 def discover(
     topic: str,
     listing: GroupListing | None,

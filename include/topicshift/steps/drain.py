@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from topicshift.core.certificate import DrainCertificate, Verdict
 from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
-from topicshift.core.discovery import Discovery, GroupListing, discover
+from topicshift.core.discovery import Discovery, GroupListing, discover, moved
 from topicshift.core.drain import (
     DEFAULT_VALID_FOR_S,
     Doubt,
@@ -291,9 +291,7 @@ class DrainTaker:
             self._note_moves(group, self.world.commits.get(group), again[group])
 
     def _note_moves(self, group: str, old: GroupCommits | None, new: GroupCommits | None) -> None:
-        if old is not None and new is not None and old.error is None and new.error is None:
-            moved = {p for p, o in new.offsets.items() if p in old.offsets and old.offsets[p] != o}
-            self.world.moved[group] = self.world.moved.get(group, frozenset()) | moved
+        self.world.moved[group] = self.world.moved.get(group, frozenset()) | moved(old, new)
 
     # ----------------------------------------------------------------------------------------------- partial look
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from topicshift.core.discovery import reads
+from topicshift.core.discovery import moved, reads
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.core.findings import Finding
 from topicshift.core.retirement import due_at, retention_of, retirement_findings
@@ -32,27 +32,31 @@ def readers(
 ) -> tuple[list[str], list[str]]:
     """Groups that read the source now, and what could not be read.
 
-    A group reads it if a member is assigned to it or subscribes to it, or if its commits on it move between two
-    samples ``sample_s`` seconds apart (consumers that assign partitions themselves show as empty).
+    A group reads it if a member is assigned to it or subscribes to it (by name or by a pattern), if a commit on it is
+    pending, or if its commits on it move between two looks ``sample_s`` seconds apart. Old commits alone are no
+    reading: every group of the migration has them.
     """
     info = admin.topic(source)
     if info is None:
         return [], []
     partitions = sorted(info.replicas)
     names = [g.group for g in admin.groups() if g.state != "DEAD"]
-    described = admin.describe_groups(names) if names else {}
+    if not names:
+        return [], []
+    described = admin.describe_groups(names)
     unreadable = [f"group {n}: {g.error}" for n, g in described.items() if g.error]
-    # Members that subscribe by a pattern read it as well; `reads` knows.
     reading = {n for n, g in described.items() if g.error is None and reads(source, g, None)}
     idle = [n for n in names if n not in reading]
-    first = admin.commits(idle, source, partitions) if idle else {}
+    if not idle:
+        return sorted(reading), unreadable
+    first = admin.commits(idle, source, partitions)
     clock.sleep(sample_s)
-    second = admin.commits(idle, source, partitions) if idle else {}
+    second = admin.commits(idle, source, partitions)
     for name in idle:
         before, after = first.get(name), second.get(name)
         if before is None or after is None or before.error or after.error or before.errors or after.errors:
             unreadable.append(f"the commits of group {name}")
-        elif dict(before.offsets) != dict(after.offsets):
+        elif moved(before, after) or before.unstable or after.unstable:
             reading.add(name)
     return sorted(reading), unreadable
 
@@ -116,11 +120,14 @@ def begin_scream(
     return datetime.fromisoformat(known.data["until"])
 
 
-def end_scream(source: str, *, admin: ClusterAdmin, journal: Journal, claim: Claim) -> None:
-    """The exact inverse of :func:`begin_scream`: removes what it added, nothing else. Idempotent."""
+def end_scream(source: str, *, admin: ClusterAdmin, journal: Journal, claim: Claim) -> bool:
+    """The exact inverse of :func:`begin_scream`: removes what it added, nothing else; whether a test was running.
+
+    Idempotent.
+    """
     known = journal.step(claim.migration_id, SCREAM)
     if known is None or known.state != "intended":
-        return
+        return False
     if known.data.get("denied"):
         admin.delete_acls([a for a in scream_acls(source) if a.operation in known.data["acls"]])
     journal.finish(claim, SCREAM, {}, state="undone")
@@ -128,6 +135,24 @@ def end_scream(source: str, *, admin: ClusterAdmin, journal: Journal, claim: Cla
     if deleted is None or deleted.state != "done":
         # Without a deletion the migration is what it was: finished, and it holds no topic.
         journal.set_state(claim, "done", active=False)
+    return True
+
+
+def close_gone(
+    row: MigrationRow, *, admin: ClusterAdmin, journal: Journal, claim: Claim, unfence: Callable[[], object]
+) -> bool:
+    """Close a migration whose source somebody else has deleted; whether it was so. Safe to repeat.
+
+    What this migration left on the topic's name (its DENY) is taken away, so that a new topic of that name is free.
+    """
+    deleting = journal.step(row.migration_id, DELETE)
+    if admin.topic(row.source) is not None or (deleting is not None and deleting.state in ("intended", "done")):
+        return False
+    end_scream(row.source, admin=admin, journal=journal, claim=claim)
+    unfence()
+    journal.event(claim, "source_gone", claim.owner, {"source": row.source, "deleted_by": "somebody else"})
+    journal.set_state(claim, "retired", active=False)
+    return True
 
 
 def delete_source(

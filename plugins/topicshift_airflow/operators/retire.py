@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
@@ -18,6 +18,9 @@ from topicshift_airflow.operators.cutover import read_fence
 from topicshift_airflow.operators.named import find_migration, named_migration
 from topicshift_airflow.operators.verify import write_report
 from topicshift_airflow.runtime import Run, open_journal, typed_failures
+
+if TYPE_CHECKING:
+    from topicshift.core.findings import Finding
 
 
 class FindDue(BaseOperator):
@@ -42,43 +45,62 @@ class FindDue(BaseOperator):
         return [r.migration_id for r in rows]
 
 
-class _Retire:
-    """What the retirement tasks share: the look at the source."""
+def look_at_source(run: Run) -> list[Finding]:
+    """Everything that speaks against deleting the source of this migration now."""
+    from topicshift.steps.retire import look
 
-    @staticmethod
-    def findings(run: Run) -> Any:
-        from topicshift.steps.retire import look
-
-        fence = read_fence(run)
-        return look(
-            run.row,
-            run.spec,
-            topic_id=fence.topic_id,
-            fence_offsets=fence.offsets,
-            admin=run.admin,
-            journal=run.journal,
-            clock=run.clock,
-        )
+    fence = read_fence(run)
+    return look(
+        run.row,
+        run.spec,
+        topic_id=fence.topic_id,
+        fence_offsets=fence.offsets,
+        admin=run.admin,
+        journal=run.journal,
+        clock=run.clock,
+    )
 
 
-class CheckRetirement(BaseOperator, _Retire):
-    """Look for anything that speaks against deleting the source. Read-only; not yet due is a skip, not a failure."""
+def lift_fence(run: Run) -> None:
+    """Take away the DENY of the write fence."""
+    from topicshift.steps.fence import unfence
+
+    unfence(run.admin, run.journal, run.claim, run.row.source, run.clock)
+
+
+class RetireOperator(BaseOperator):
+    """One step of the retirement of one migration, which is taken over by its id."""
 
     template_fields = ("migration",)
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
 
     def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.migration = migration
 
+
+class CheckRetirement(RetireOperator):
+    """Look for anything that speaks against deleting the source. Not yet due is a skip, not a failure."""
+
     def execute(self, context: Any) -> Any:
-        """Skip while only time speaks against it; fail where anything else does."""
-        from topicshift.steps.retire import require_nothing_against
+        """Skip while only time speaks against it, or nothing is left to delete; fail where anything else does."""
+        from topicshift.core.retirement import only_time
+        from topicshift.steps.retire import close_gone, require_nothing_against
 
         with named_migration(context, self.migration) as run:
-            found = self.findings(run)
+            if close_gone(
+                run.row, admin=run.admin, journal=run.journal, claim=run.claim, unfence=lambda: lift_fence(run)
+            ):
+                self.evidence_url = write_report(run)
+                raise AirflowSkipException(
+                    f"{run.row.source} does not exist any more: somebody else has deleted it, and nothing is left to "
+                    f"retire. {self.migration} is closed."
+                )
+            found = look_at_source(run)
             for f in found:
                 run.progress(f.line())
-            if found and {f.code for f in found} == {"TS606"}:
+            if only_time(found):
                 raise AirflowSkipException(f"{run.row.source}: {found[0].seen}")
             require_nothing_against(found)
             return {"migration": self.migration, "source": run.row.source}
@@ -126,14 +148,8 @@ class ApproveRetirement(AskingOperator):
         return {"migration": run.row.migration_id}
 
 
-class ScreamTest(BaseOperator, _Retire):
+class ScreamTest(RetireOperator):
     """Deny everybody on the source for a while, without holding a worker."""
-
-    template_fields = ("migration",)
-
-    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.migration = migration
 
     def execute(self, context: Any, event: Any = None) -> Any:
         """Begin (or go on with) the test; defer until its end."""
@@ -156,19 +172,11 @@ class ScreamTest(BaseOperator, _Retire):
         return None
 
 
-class DeleteSource(BaseOperator, _Retire):
+class DeleteSource(RetireOperator):
     """Look once more, then delete the source. Forward only."""
-
-    template_fields = ("migration",)
-    operator_extra_links = (EvidenceLink(),)
-
-    def __init__(self, *, migration: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.migration = migration
 
     def execute(self, context: Any) -> Any:
         """Returns what was deleted."""
-        from topicshift.steps.fence import unfence
         from topicshift.steps.retire import delete_source
 
         with named_migration(context, self.migration) as run:
@@ -179,27 +187,27 @@ class DeleteSource(BaseOperator, _Retire):
                 journal=run.journal,
                 claim=run.claim,
                 clock=run.clock,
-                look_again=lambda: self.findings(run),
-                unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+                look_again=lambda: look_at_source(run),
+                unfence=lambda: lift_fence(run),
             )
             self.evidence_url = write_report(run)
             return result
 
 
-class StopScream(BaseOperator):
+class StopScream(RetireOperator):
     """When the scream test found somebody, or the deletion failed: let everybody in again."""
 
-    template_fields = ("migrations",)
-
-    def __init__(self, *, migrations: Any = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.migrations = migrations
-
     def execute(self, context: Any) -> Any:
-        """Remove the DENY of the scream test of every migration of this run that was not deleted."""
+        """Remove the DENY of the scream test, unless the source was deleted."""
         from topicshift.steps.retire import end_scream
 
-        for migration in self.migrations or []:
-            with named_migration(context, migration) as run:
-                if run.row.state != "retired":
-                    end_scream(run.row.source, admin=run.admin, journal=run.journal, claim=run.claim)
+        with named_migration(context, self.migration) as run:
+            if not end_scream(run.row.source, admin=run.admin, journal=run.journal, claim=run.claim):
+                raise AirflowSkipException(f"No scream test is running on {run.row.source}; nobody is kept out of it.")
+
+
+class Finished(BaseOperator):
+    """The last task: it does nothing, and is not reached where the retirement of a migration has failed."""
+
+    def execute(self, context: Any) -> None:
+        """Nothing."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from topicshift.core.discovery import moved
 from topicshift.core.errors import Unreadable
 from topicshift.ports import (
     ClusterAdmin,
     ControlContext,
+    GroupCommits,
     GroupInfo,
     InstanceState,
     Participant,
@@ -47,7 +49,7 @@ class ManualController:
     def __init__(self, admin: ClusterAdmin, confirmations: Mapping[str, Confirmation] | None = None) -> None:
         self._admin = admin
         self._confirmations = dict(confirmations or {})
-        self._commits: dict[tuple[str, str], dict[int, int | None]] = {}
+        self._commits: dict[tuple[str, str], GroupCommits] = {}
 
     def confirm(self, producer: str, confirmation: Confirmation) -> None:
         """Take in what a person confirmed about a producer; replaces what was confirmed before."""
@@ -88,15 +90,15 @@ class ManualController:
             if info.state not in ("EMPTY", "DEAD"):
                 return unknown(f"group {who.group} is {info.state} and shows no members; ask again when it is stable")
             try:
-                moved = self._moved(info.group, ctx.source) or self._moved(info.group, ctx.target)
+                where = self._moved(info.group, ctx.source) or self._moved(info.group, ctx.target)
             except Unreadable as exc:
                 return unknown(str(exc))
-            if moved:
+            if where:
                 return ParticipantState(
                     who,
                     "running",
                     None,
-                    reason=f"group {who.group} has no members, yet its commits move ({moved}): a consumer assigns "
+                    reason=f"group {who.group} has no members, yet its commits move ({where}): a consumer assigns "
                     "partitions itself. Stop that one too",
                 )
             return ParticipantState(who, "stopped", None, reason=f"group {who.group} has no members ({info.state})")
@@ -131,11 +133,10 @@ class ManualController:
         if commits is None or commits.error or commits.errors:
             why = "no answer" if commits is None else commits.error or dict(commits.errors)
             raise Unreadable(f"the commits of group {group} on {topic} could not be read: {why}")
-        now = dict(commits.offsets)
-        before = self._commits.get((group, topic), now)
-        self._commits[group, topic] = now
-        changed = [p for p in sorted(now) if before.get(p) != now[p]]
-        return ", ".join(f"{topic}[{p}] {before.get(p)} -> {now[p]}" for p in changed[:3])
+        before = self._commits.get((group, topic), commits)
+        self._commits[group, topic] = commits
+        changed = sorted(moved(before, commits))[:3]
+        return ", ".join(f"{topic}[{p}] {before.offsets[p]} -> {commits.offsets[p]}" for p in changed)
 
     # ------------------------------------------------------------------------------------------- producers
 
