@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.errors import DrainTimedOut, Refused
 from topicshift.steps.approvals import asked_about, find_approval, record_approval
@@ -34,8 +35,25 @@ class _Recorder:
             self.run.progress(f"the failure could not be written to the audit trail: {error}")
 
 
+def skip_when_finished(run: Run) -> None:
+    """Skip a task that is cleared after the migration has ended: what it would do was done, and proven.
+
+    Acting once more would, for instance, stop producers that have long been on the target.
+    """
+    if run.row.state in ("done", "retired"):
+        raise AirflowSkipException(
+            f"{run.row.migration_id} is {run.row.state}: {run.row.source} was moved to {run.row.target}. A task "
+            "that is cleared has nothing left to do."
+        )
+
+
 class StepOperator(BaseOperator):
-    """One step. Subclasses implement :meth:`step`; it observes first, so that it may be repeated."""
+    """One step. Subclasses implement :meth:`step`; it observes first, so that it may be repeated.
+
+    ``after_the_end``: whether it may run once more when the migration has ended (it only reads, or judges by itself).
+    """
+
+    after_the_end = False
 
     operator_extra_links = (EvidenceLink(),)
     evidence_url = ""
@@ -50,6 +68,8 @@ class StepOperator(BaseOperator):
         record = _Recorder(self.task_id)
         with typed_failures(context, record), open_run(context) as run:
             record.run = run
+            if not self.after_the_end:
+                skip_when_finished(run)
             return self.step(run, context)
 
 
@@ -88,6 +108,8 @@ class AskingOperator(HITLOperator):
         record = _Recorder(self.task_id)
         with typed_failures(context, record), open_run(context, self.migration_of()) as run:
             record.run = run
+            if self.migration_of() is None:
+                skip_when_finished(run)
             question = self.question(run, context)
             if question is None or find_approval(run.journal, run.row.migration_id, self.task_id, question.about):
                 return self.act(run, context)

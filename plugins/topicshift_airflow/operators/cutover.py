@@ -16,6 +16,7 @@ from topicshift.ports import Participant, ParticipantState
 from topicshift.steps.approvals import find_approval, record_approval
 from topicshift.steps.participants import (
     FREEZE,
+    SWITCH_PRODUCERS,
     Cast,
     begin_freeze,
     begin_give_back,
@@ -26,6 +27,7 @@ from topicshift.steps.participants import (
     require_lease,
     stop_producers,
     switch_producers,
+    switch_step,
 )
 from topicshift_airflow.operators.base import AskingOperator, Question, StepOperator
 from topicshift_airflow.runtime import Run, open_journal, owner_of
@@ -57,6 +59,26 @@ def skip_unless(run: Run, cutover: Cutover | None) -> None:
         )
 
 
+def switched(run: Run) -> bool:
+    """Whether every producer is on the target already.
+
+    A task of the freeze that is cleared after that must not act: there is no freeze any more, and stopping producers
+    now would begin another one.
+    """
+    row = run.journal.step(run.row.migration_id, SWITCH_PRODUCERS)
+    return row is not None and row.state == "done"
+
+
+def group_switched(run: Run, group: str) -> bool:
+    """Whether this group is on the target already."""
+    row = run.journal.step(run.row.migration_id, switch_step(group))
+    return row is not None and row.state == "done"
+
+
+SWITCHED = {"switched": True}
+"""What a task of the freeze returns when producers are on the target already: it did nothing."""
+
+
 def seconds_left(freeze: Freeze | None, run: Run) -> timedelta:
     """Time in which a person can still answer inside the freeze."""
     freeze = require_lease(freeze, run.clock, "asking")
@@ -74,6 +96,8 @@ class StopAndFence(AskingOperator):
 
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """Ask for the producers that a person stops, if there are any."""
+        if switched(run):
+            return None
         producers = producers_of(run.spec)
         cast = run.cast(kinds(producers))
         manual = people(cast, producers)
@@ -96,6 +120,9 @@ class StopAndFence(AskingOperator):
         from topicshift.steps.fence import fence, rehearse
 
         spec, source = run.spec, run.row.source
+        if switched(run):
+            run.progress("every producer is on the target already; nobody is stopped")
+            return SWITCHED
         if current_freeze(run.journal, run.claim) is None:
             # Connections are opened, and rights missed, before anybody is stopped.
             run.cast(kinds(producers_of(spec))).prepare()
@@ -152,7 +179,7 @@ def recheck(run: Run) -> None:
     row = run.journal.step(run.row.migration_id, STEP)
     if row is None or row.state != "done":
         # fence.json stays behind when a fence is taken away.
-        raise Refused(f"There is no fence on {run.row.source} now. Clear stop_producers.ready and what follows.")
+        raise Refused(f"There is no fence on {run.row.source} now. Clear create_target.create and what follows.")
     compare(run.admin, read_fence(run), run.clock)
 
 
@@ -180,6 +207,8 @@ class SwitchProducers(AskingOperator):
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """Ask for the cut-over where the spec wants it."""
         skip_unless(run, self.cutover)
+        if switched(run):
+            return None
         about = self._about(run)
         if run.spec.approvals.cutover is Approval.AUTO:
             if not find_approval(run.journal, run.row.migration_id, self.task_id, about):
@@ -223,6 +252,8 @@ class StartByHand(AskingOperator):
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """Ask, if a person has something to start."""
         skip_unless(run, self.cutover)
+        if switched(run):
+            return None
         producers = producers_of(run.spec)
         manual = people(run.cast(kinds(producers)), producers)
         if not manual:
@@ -239,6 +270,8 @@ class StartByHand(AskingOperator):
         """Check the source once more and end the freeze."""
         from topicshift.steps.participants import confirm_started
 
+        if switched(run):
+            return SWITCHED
         return confirm_started(
             producers_of(run.spec), journal=run.journal, claim=run.claim, clock=run.clock, recheck=lambda: recheck(run)
         )
@@ -264,7 +297,7 @@ class SwitchGroup(AskingOperator):
         """Ask to stop a group that a person moves."""
         skip_unless(run, self.cutover)
         p = self._participant(run)
-        if not people(run.cast({p.kind}), [p]):
+        if group_switched(run, p.group or "") or not people(run.cast({p.kind}), [p]):
             return None
         return Question(
             f"Stop group {p.group} now",
@@ -297,6 +330,7 @@ class GiveBack(StepOperator):
     """Put producers back on the source when a step inside the freeze has failed. Runs only then."""
 
     ui_color = "#fbe3e0"
+    after_the_end = True
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Skip for a run that never owned a migration: its failure left nothing behind."""

@@ -17,7 +17,16 @@ from topicshift.core.spec import Cutover
 from topicshift.steps.fence import rehearse
 from topicshift.steps.participants import consumers_of, current_freeze, describe, producers_of, require_lease
 from topicshift_airflow.operators.base import StepOperator
-from topicshift_airflow.operators.cutover import kinds, people, read_fence, recheck, skip_unless
+from topicshift_airflow.operators.cutover import (
+    SWITCHED,
+    group_switched,
+    kinds,
+    people,
+    read_fence,
+    recheck,
+    skip_unless,
+    switched,
+)
 from topicshift_airflow.operators.spark import work_folder
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 
@@ -77,6 +86,13 @@ def raise_for(event: Mapping[str, Any]) -> None:
         raise (Transient if event.get("retryable") else Unreadable)(str(event.get("message")))
 
 
+def past_drain(run: Run, consumer: str = "") -> bool:
+    """Whether what this certificate is for has happened: the switch of the producers, or of one consumer's group."""
+    if not consumer:
+        return switched(run)
+    return any(group_switched(run, c.group) for c in run.spec.consumers if c.name == consumer)
+
+
 class Deferring(StepOperator):
     """A step that waits in the triggerer and takes another look when it is woken."""
 
@@ -99,6 +115,8 @@ class ReadyToFence(Deferring):
         from topicshift.adapters.kafka.reader import KafkaDrainReader
         from topicshift.steps.retention import lengthen_retention
 
+        if switched(run):
+            return SWITCHED
         reader = KafkaDrainReader.from_config(run.config)
         try:
             lines = lengthen_retention(run.admin, reader, run.journal, run.claim, run.row.source, run.spec, run.clock)
@@ -121,6 +139,7 @@ class ReadyToFence(Deferring):
                 deadline=self._deadline(run, context).timestamp(),
                 budget_s=run.spec.freeze_budget.total_seconds(),
                 ready_file=str(requests_folder(run.row.migration_id) / "ready.json"),
+                ended_file=str(answers_folder(run.row.migration_id) / "verifier.json"),
                 pause_s=pause_s,
             ),
             method_name="resume",
@@ -138,10 +157,12 @@ class ReadyToFence(Deferring):
 
     def woken(self, run: Run, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Every participant must answer as well; if one does not, the gate is waited at again."""
-        if event["status"] == "deadline":
+        deadline = self._deadline(run, context)
+        if event["status"] == "deadline" or run.clock.now() >= deadline:
+            waits = "; ".join(event.get("waits", []))
             raise DrainTimedOut(
-                "The time for this run is over and it was never ready for the fence; no producer was stopped. "
-                "It waited for: " + "; ".join(event.get("waits", []))
+                f"The time in which this run might begin its freeze ended at {deadline:%Y-%m-%d %H:%M:%S} UTC; no "
+                "producer was stopped. " + (f"It waited for: {waits}" if waits else "Nothing else was in the way.")
             )
         everybody = [*producers_of(run.spec), *consumers_of(run.spec)]
         cast = run.cast(kinds(everybody))
@@ -149,8 +170,6 @@ class ReadyToFence(Deferring):
         states = cast.observe([p for p in everybody if p not in manual])
         bad = [s for s in states if s.status != "running"]
         if bad:
-            if run.clock.now() >= self._deadline(run, context):
-                raise Unreadable(f"Not every participant answers; no producer was stopped: {describe(bad)}")
             run.progress(f"not ready for the fence: {describe(bad)}")
             return self._wait(run, context, pause_s=4.0)
         rehearse(run.admin, run.row.source)
@@ -170,6 +189,8 @@ class Drain(Deferring):
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Take a certificate at once; wait only if it is not drained yet."""
         skip_unless(run, self.cutover)
+        if past_drain(run, self.consumer):
+            return SWITCHED
         return self._look(run)
 
     def woken(self, run: Run, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
@@ -249,6 +270,8 @@ class ConfirmDrain(StepOperator):
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Wait for the answer to exactly this certificate; only *verified* lets the run go on."""
         skip_unless(run, self.cutover)
+        if past_drain(run, self.consumer):
+            return SWITCHED
         question = run.read(certificate_name(self.consumer))
         answer = self._answer(run, question)
         verdict = answer.get("verdict")

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from topicshift.core.spec import Cutover
 from topicshift_airflow.links import EvidenceLink
-from topicshift_airflow.operators.base import RETRIES
+from topicshift_airflow.operators.base import RETRIES, skip_when_finished
 from topicshift_airflow.operators.cutover import read_fence, skip_unless
-from topicshift_airflow.operators.drain import arm
+from topicshift_airflow.operators.drain import arm, past_drain
 from topicshift_airflow.operators.spark import SparkJobOperator, work_folder
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 
@@ -29,8 +31,9 @@ ARMED_FOR_S = 13 * 3600
 
 
 class _MigrationJob(SparkJobOperator):
-    """A job of the migration that this DAG run owns."""
+    """A job of the migration that this DAG run owns. ``after_the_end``: see ``StepOperator``."""
 
+    after_the_end = False
     operator_extra_links = (EvidenceLink(),)
     evidence_url = ""
 
@@ -46,6 +49,8 @@ class _MigrationJob(SparkJobOperator):
     def before(self, context: Mapping[str, Any]) -> None:
         """Open the run once: arguments and connection come from it."""
         with typed_failures(context), open_run(context) as run:
+            if not self.after_the_end:
+                skip_when_finished(run)
             self._arguments = self.prepare(run, context)
             self.kafka_conn_id = run.spec.kafka_conn_id
 
@@ -112,6 +117,9 @@ class ArmedVerification(_MigrationJob):
     def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
         """Certificates come into a folder, answers go into another."""
         skip_unless(run, self.cutover)
+        consumers = [""] if run.spec.cutover is Cutover.DRAIN_FIRST else [c.name for c in run.spec.consumers]
+        if all(past_drain(run, consumer) for consumer in consumers):
+            raise AirflowSkipException("Nothing is left to verify: what the drain was for has happened.")
         requests, self._folder = arm(run.row.migration_id)
         return [
             "--armed", "--topic", run.row.source, "--requests", str(requests), "--deadline", str(ARMED_FOR_S),
@@ -124,6 +132,8 @@ class ArmedVerification(_MigrationJob):
 
 class OrderProof(_MigrationJob):
     """Both topics: nothing lost, nothing crossed, one partition a key."""
+
+    after_the_end = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="order_proof", **kwargs)

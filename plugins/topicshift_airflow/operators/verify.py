@@ -35,6 +35,8 @@ def write_report(run: Run) -> str:
 class FinishMigration(StepOperator):
     """Judge the order proof, write the report, and close the migration so that its topics are free again."""
 
+    after_the_end = True
+
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Raises ``GuardViolated`` where the proof found a loss or a crossing; the report is written all the same."""
         proof = json.loads(run.read("order_proof.json"))

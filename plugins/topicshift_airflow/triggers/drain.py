@@ -87,18 +87,22 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready."""
 
-    def __init__(self, *, budget_s: float, ready_file: str, pause_s: float = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self, *, budget_s: float, ready_file: str, ended_file: str, pause_s: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.budget_s = budget_s
         self.ready_file = ready_file
+        self.ended_file = ended_file
         self.pause_s = pause_s
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments, with the budget and the verifier's file."""
+        """The arguments, with the budget and the verifier's files."""
         return {
             **super().arguments(),
             "budget_s": self.budget_s,
             "ready_file": self.ready_file,
+            "ended_file": self.ended_file,
             "pause_s": self.pause_s,
         }
 
@@ -114,10 +118,8 @@ class GateTrigger(_DrainWait):
             while True:
                 at = taker.now().timestamp()
                 decision = gate.add(await taker.take(second_sample=False), at)
-                waits = list(decision.waits)
-                if not await asyncio.to_thread(Path(self.ready_file).exists):
-                    waits.append("the armed drain verifier: it has not said ready yet")
-                if not waits:
+                waits = [*decision.waits, *await asyncio.to_thread(self._verifier)]
+                if not waits and at < self.deadline:
                     return {"status": "ready", "seconds": dict(decision.seconds)}
                 text = "; ".join(waits)
                 if text != said:
@@ -128,6 +130,12 @@ class GateTrigger(_DrainWait):
                 await asyncio.sleep(0.5)
         finally:
             await taker.reader.close()
+
+    def _verifier(self) -> list[str]:
+        """What the armed verifier keeps the gate waiting for. One that has ended left its file of readiness behind."""
+        if Path(self.ended_file).exists():
+            return ["the armed drain verifier: it has ended; clear verify_drain.drain_verification to start it again"]
+        return [] if Path(self.ready_file).exists() else ["the armed drain verifier: it has not said ready yet"]
 
 
 class DrainTrigger(_DrainWait):
