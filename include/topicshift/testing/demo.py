@@ -35,9 +35,9 @@ SOURCE_PARTITIONS = 6
 RETENTION = {"retention.ms": str(3 * 86_400_000)}
 """Set on the source itself, so that the copy of a config shows."""
 
-ANSWER_AFTER_S = 1.0
+ANSWER_AFTER_S = 1.5
 """Nobody answers faster. The scheduler takes a task that is answered while it is still going to sleep for a lost one,
-and tries it again."""
+and tries it again; that takes as long as ``workers.min_heartbeat_interval`` (see env/airflow.env)."""
 
 AFTER_S = 5.0
 """Traffic goes on for so long after the migration, so that the target is used by everybody."""
