@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from topicshift.testing.process import owned_by_us
+
 
 @contextlib.contextmanager
 def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
@@ -22,7 +24,8 @@ def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
         where = (
             Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
         )
-        server = get_server(where, cleanup_mode="stop")
+        with owned_by_us():
+            server = get_server(where, cleanup_mode="stop")
         stack.callback(server.cleanup)
         yield sqlalchemy_url(server.get_uri())
 
@@ -33,6 +36,19 @@ def sqlalchemy_url(uri: str) -> str:
         if uri.startswith(scheme):
             return "postgresql+psycopg://" + uri[len(scheme) :]
     return uri
+
+
+def create_database(url: str, name: str) -> str:
+    """Make a database of its own on the server of ``url`` and return its SQLAlchemy URL."""
+    from sqlalchemy import create_engine, make_url, text
+
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f'CREATE DATABASE "{name}"'))
+    finally:
+        engine.dispose()
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 def with_schema(url: str, schema: str) -> str:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -102,6 +102,24 @@ def _start_watcher() -> None:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         )
+
+
+@contextlib.contextmanager
+def owned_by_us() -> Iterator[None]:
+    """Children that others start inside the block (a library's server) end with this process too, however it ends.
+
+    They are not stopped by anybody here; the mark in their environment lets the watcher find them.
+    """
+    _start_watcher()
+    before = os.environ.get(MARK)
+    os.environ[MARK] = f"{_owner_mark}-{secrets.token_hex(4)}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
 
 
 class GuardedProcess:

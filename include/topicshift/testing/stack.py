@@ -23,6 +23,7 @@ from sqlalchemy.engine import make_url
 from topicshift.testing.airflow_api import AirflowApi
 from topicshift.testing.airflow_services import AirflowServices
 from topicshift.testing.broker import SUPERUSER, EmbeddedBroker, new_password
+from topicshift.testing.postgres import create_database, embedded_postgres
 from topicshift.testing.rights import grant, orchestrator_rights
 from topicshift.testing.runfolder import ROOT, RunFolder
 from topicshift.testing.spark import spark_jars
@@ -49,6 +50,8 @@ class Stack:
         users: users of the broker besides ``admin`` and ``topicshift``.
         database_url: SQLAlchemy URL of Airflow's database; SQLite by default.
         journal_url: SQLAlchemy URL of Topicshift's journal; SQLite by default.
+        postgres: run a PostgreSQL too, and keep both in it, as production does. It ends with the stack, and so does
+            what is in it.
         dags_folder: DAG files; the project's own by default.
         unpause: DAGs that are waited for and unpaused.
         brokers: Kafka nodes.
@@ -64,6 +67,7 @@ class Stack:
         users: Sequence[str] = APPLICATIONS,
         database_url: str | None = None,
         journal_url: str | None = None,
+        postgres: bool = False,
         dags_folder: Path | None = None,
         unpause: Sequence[str] = DAGS,
         brokers: int = 1,
@@ -77,6 +81,7 @@ class Stack:
         self.evidence = self.home / "evidence"
         self._users = tuple(users)
         self._database_url = database_url
+        self._postgres = contextlib.ExitStack() if postgres else None
         self._dags_folder = dags_folder
         self._unpause = tuple(unpause)
         self._brokers = brokers
@@ -140,6 +145,10 @@ class Stack:
         for kept in ("kafka", "airflow", "topicshift"):  # a run begins afresh: topics and what is known of them
             shutil.rmtree(self.folder / kept, ignore_errors=True)
         self.home.mkdir(exist_ok=True)
+        if self._postgres is not None:
+            server = self._postgres.enter_context(embedded_postgres())
+            self._database_url, self.journal_url = (create_database(server, n) for n in ("airflow", "topicshift"))
+            progress("PostgreSQL is up")
         passwords = {user: new_password() for user in (ORCHESTRATOR, *self._users)}
         broker = EmbeddedBroker(
             self.folder / "kafka",
@@ -236,6 +245,8 @@ class Stack:
         if self._broker is not None:
             self._broker.stop()
             self._broker = None
+        if self._postgres is not None:
+            self._postgres.close()
         self.folder.clear_state()
         self.folder.unlock()
 

@@ -66,10 +66,10 @@ def end_on_signals() -> threading.Event:
     return came
 
 
-def run(folder: Path, *, live: bool, airflow: bool) -> int:
+def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
     """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed."""
     end_on_signals()
-    stack = Stack(folder)
+    stack = Stack(folder, postgres=postgres)
     traffic: Life | None = None
     try:
         stack.start(lambda line: say(f"  {line}"), airflow=airflow, announce=False)
@@ -96,7 +96,7 @@ def run(folder: Path, *, live: bool, airflow: bool) -> int:
         stack.stop()
 
 
-def up(path: Path, *, live: bool, airflow: bool) -> int:
+def up(path: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
     """Start the stack in the background, wait until it is ready, and show where it is."""
     folder = RunFolder(path)
     owner = folder.owner()
@@ -111,6 +111,7 @@ def up(path: Path, *, live: bool, airflow: bool) -> int:
     log = folder.folder("logs") / "stack.log"
     command = [sys.executable, "-m", "topicshift.testing.stack", "run", "--run-folder", str(folder.path)]
     command += (["--live"] if live else []) + ([] if airflow else ["--no-airflow"])
+    command += ["--postgres"] if postgres else []
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd=ROOT
@@ -195,11 +196,12 @@ def main(argv: list[str] | None = None) -> int:
         if name in ("up", "run"):
             command.add_argument("--live", action="store_true", help="with live producers and consumers")
             command.add_argument("--no-airflow", action="store_true", help="Kafka alone")
+            command.add_argument("--postgres", action="store_true", help="Airflow's data and the journal on PostgreSQL")
     args = parser.parse_args(argv)
     path = args.run_folder.resolve()
     act: dict[str, Callable[[], int]] = {
-        "up": lambda: up(path, live=args.live, airflow=not args.no_airflow),
-        "run": lambda: run(path, live=args.live, airflow=not args.no_airflow),
+        "up": lambda: up(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres),
+        "run": lambda: run(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres),
         "down": lambda: down(path),
         "status": lambda: status(path),
     }
