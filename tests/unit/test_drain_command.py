@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from topicshift import cli
+from topicshift.commands.drain import print_json
+from topicshift.core.certificate import DrainCertificate
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1"]
 SPEC = {
@@ -81,3 +83,26 @@ def test_evidence_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     file = tmp_path / "evidence.json"
     file.write_text('{"reader": "r"}')
     assert "kind" in refused(capsys, "--topic", "t", "--evidence", str(file), *NOWHERE)
+
+
+@pytest.mark.parametrize("groups", [0, 1, 3])
+def test_the_json_is_that_of_the_model(capsys: pytest.CaptureFixture[str], groups: int) -> None:
+    row = {"partition": 0, "log_start": 0, "committed": 1, "end_committed": 1, "end": 1, "records_left": 0}
+    rows = [{**row, "verdict": "drained", "reason": "at_end"}]
+    certificate = DrainCertificate.model_validate(
+        {
+            "topic": "t",
+            "topic_id": "id",
+            "taken_at": "2026-03-01T00:00:00+00:00",
+            "fence_offsets": {"0": 1},
+            "verdict": "drained",
+            "groups": [
+                {"group": f'g"groups": []{n}', "kind": "classic", "state": "EMPTY", "verdict": "drained"}
+                | {"partitions": rows}
+                for n in range(groups)
+            ],
+            "reasons": ["ignored_group:x"],
+        }
+    )
+    print_json(certificate)
+    assert capsys.readouterr().out == certificate.model_dump_json(indent=2) + "\n"

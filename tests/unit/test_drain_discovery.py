@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -70,6 +71,22 @@ def test_a_declared_group_that_nobody_knows_is_not_found() -> None:
     assert discover(T, None, described, with_commits, declared=["gone"]).not_found == frozenset()
     in_doubt = {"gone": info("gone", state="UNKNOWN", error="timed out")}
     assert discover(T, None, in_doubt, {}, declared=["gone"]).not_found == frozenset()
+
+
+def test_the_listing_is_gone_through_a_fixed_number_of_times() -> None:
+    walks = 0
+
+    class Listed(tuple[GroupInfo, ...]):
+        def __iter__(self) -> Iterator[GroupInfo]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    names = [f"g{n}" for n in range(50)]
+    commits = {g: GroupCommits(g, {0: 1}) for g in names}
+    found = discover(T, GroupListing(Listed(info(g) for g in names), True), {}, commits, declared=None)
+    assert len(found.readers) == 50
+    assert walks <= 2, "for each group it would cost the square of their number"
 
 
 def test_a_filtered_listing_is_passed_on() -> None:

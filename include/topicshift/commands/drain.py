@@ -107,7 +107,7 @@ def command(
     finally:
         reader.connection.close()
     if as_json:
-        click.echo(certificate.model_dump_json(indent=2))
+        print_json(certificate)
     else:
         _show(certificate, taker)
     return _exit_code(certificate, taker)
@@ -268,6 +268,20 @@ def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
         )
         return EXIT_USAGE
     return {Verdict.DRAINED: EXIT_OK, Verdict.NOT_DRAINED: EXIT_NO, Verdict.UNKNOWN: EXIT_UNKNOWN}[certificate.verdict]
+
+
+def print_json(certificate: DrainCertificate) -> None:
+    """The certificate as ``model_dump_json(indent=2)`` has it, a group at a time, so that memory stays bounded."""
+    if not certificate.groups:
+        click.echo(certificate.model_dump_json(indent=2))
+        return
+    # Quotes inside of strings are escaped, so these words are found in this one place.
+    before, after = certificate.model_copy(update={"groups": []}).model_dump_json(indent=2).split('"groups": []', 1)
+    click.echo(before + '"groups": [', nl=False)
+    for number, group in enumerate(certificate.groups):
+        text = group.model_dump_json(indent=2).replace("\n", "\n    ")
+        click.echo((",\n    " if number else "\n    ") + text, nl=False)
+    click.echo("\n  ]" + after)
 
 
 _COLOUR = {"drained": "bold green", "not_drained": "bold yellow", "unknown": "bold red"}

@@ -98,16 +98,15 @@ def discover(
     ``listing`` None: the broker was not asked for its groups, only the declared ones are known.
     """
     ignored = dict(ignored or {})
-    names = set(described) | set(commits)
-    if listing is not None:
-        names |= {g.group for g in listing.groups}
+    listed = {g.group for g in listing.groups} if listing is not None else set()
+    names = set(described) | set(commits) | listed
     readers = {}
     for name in sorted(names):
         how = reads(topic, described.get(name), commits.get(name))
         if how is not None:
             readers[name] = how
     wanted = set(declared) if declared is not None else set(readers) - set(ignored)
-    not_found = {g for g in wanted if not _exists(g, listing, described.get(g), commits.get(g))}
+    not_found = {g for g in wanted if g not in listed and not _exists(described.get(g), commits.get(g))}
     return Discovery(
         readers=readers,
         undeclared=frozenset(set(readers) - wanted - set(ignored)),
@@ -118,10 +117,8 @@ def discover(
     )
 
 
-def _exists(group: str, listing: GroupListing | None, info: GroupInfo | None, commits: GroupCommits | None) -> bool:
+def _exists(info: GroupInfo | None, commits: GroupCommits | None) -> bool:
     """A group that does not exist is described as DEAD, without an error; doubt counts as existing."""
-    if listing is not None and any(g.group == group for g in listing.groups):
-        return True
     if commits is not None and (
         commits.error or commits.errors or commits.unstable or any(o is not None for o in commits.offsets.values())
     ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
@@ -109,6 +109,9 @@ class Snapshot:
     undeclared: frozenset[str] = frozenset()
     ignored: Mapping[str, str] = field(default_factory=dict)
     listing_complete: bool | None = None
+
+
+SELF_ASSIGNING = "SELF_ASSIGNING"
 
 
 class _Readable(Enum):
@@ -310,14 +313,31 @@ def _group_evidence(
                 reason=reason.value,
             )
         rows.append(row)
-    state = "SELF_ASSIGNING" if group.members == 0 and group.moved and not group.evidence else group.state
     return GroupEvidence(
         group=group.group,
         kind=group.kind,
-        state=state,
+        state=_state(group),
         verdict=Verdict.worst([r.verdict for r in rows]),
         partitions=rows,
     )
+
+
+def _state(group: GroupView) -> str:
+    """Commits that move without members are those of consumers that assign partitions themselves."""
+    return SELF_ASSIGNING if group.members == 0 and group.moved and not group.evidence else group.state
+
+
+def with_moves(
+    certificate: DrainCertificate, snapshot: Snapshot, moved: Mapping[str, frozenset[int]]
+) -> DrainCertificate:
+    """The certificate of ``snapshot`` after a second look at some groups: commits that have moved name their state."""
+    if not moved:
+        return certificate
+    seen = {g.group: replace(g, moved=g.moved | moved[g.group]) for g in snapshot.groups if g.group in moved}
+    groups = [
+        g.model_copy(update={"state": _state(seen[g.group])}) if g.group in seen else g for g in certificate.groups
+    ]
+    return certificate.model_copy(update={"groups": groups})
 
 
 def topic_reasons(snapshot: Snapshot) -> list[str]:

@@ -27,6 +27,7 @@ from topicshift.core.drain import (
     in_doubt,
     lost_now,
     void_reasons,
+    with_moves,
 )
 from topicshift.core.drain_evidence import ReaderEvidence, as_group
 from topicshift.core.drain_progress import DrainProgress, Tracker
@@ -140,6 +141,7 @@ class DrainTaker:
         self.issued_by = issued_by
         self.world = _World()
         self._listed_at: datetime | None = None
+        self._read_at: datetime | None = None
 
     # ------------------------------------------------------------------------------------------------- whole look
 
@@ -164,6 +166,7 @@ class DrainTaker:
             w.described, w.commits = await asyncio.gather(
                 self.reader.describe(names), self.reader.commits(names, self.inputs.topic, parts)
             )
+            self._read_at = self.now()
             w.offsets = await self.reader.offsets(self.inputs.topic, parts)
         for name, old in before.items():
             self._note_moves(name, old, w.commits.get(name))
@@ -258,10 +261,16 @@ class DrainTaker:
         self.world.known_lost = lost_now(snapshot)
         doubts = in_doubt(snapshot)
         idle = self._idle(snapshot, {d.group for d in doubts}) if second_sample else []
-        tails, _ = await asyncio.gather(self._tails(self._ranges(doubts)), self._second_sample(idle))
-        if idle:
-            snapshot = replace(self.snapshot(), taken_at=snapshot.taken_at)
-        return certify(replace(snapshot, tails=tails), valid_for_s=self.config.valid_for_s, issued_by=self.issued_by)
+        again = asyncio.create_task(self._second_sample(idle))
+        try:
+            tails = await self._tails(self._ranges(doubts))
+            snapshot = replace(snapshot, tails=tails)
+            # Judged while the second sample is waited for: it can change the name of a state, and no verdict.
+            certificate = certify(snapshot, valid_for_s=self.config.valid_for_s, issued_by=self.issued_by)
+            await again
+        finally:
+            again.cancel()
+        return with_moves(certificate, snapshot, {g: self.world.moved[g] for g in idle if self.world.moved.get(g)})
 
     def _ranges(self, doubts: Sequence[Doubt]) -> list[TailRange]:
         """The ranges to read: each once, however many groups stand there; the narrowest first where there are many."""
@@ -285,7 +294,8 @@ class DrainTaker:
         """Ask the commits of these groups once more and note which moved. The verdict keeps to the first sample."""
         if not groups or self.config.second_sample_s <= 0:
             return
-        await asyncio.sleep(self.config.second_sample_s)
+        since = (self.now() - self._read_at).total_seconds() if self._read_at is not None else 0.0
+        await asyncio.sleep(max(0.0, self.config.second_sample_s - max(0.0, since)))
         again = await self.reader.commits(groups, self.inputs.topic, range(self.world.partitions))
         for group in groups:
             self._note_moves(group, self.world.commits.get(group), again[group])

@@ -52,7 +52,11 @@ async def observe_listing(conn: Connection) -> GroupListing:
     deadline = time.monotonic() + conn.timeout_s
     while True:
         future = conn.native.describe_cluster(include_authorized_operations=True, request_timeout=conn.timeout_s)
-        before, _ = await asyncio.gather(_offsets_leaders(conn), settle([future], conn.timeout_s + 1.0))
+        before, _, _ = await asyncio.gather(
+            _offsets_leaders(conn),
+            settle([future], conn.timeout_s + 1.0),
+            asyncio.to_thread(lambda: conn.kafka_python),  # connects while the native client is waited for
+        )
         cluster, error, _ = outcome(conn, future, operation="DESCRIBE", resource="the cluster")
         if error is not None or cluster is None:
             raise error or Unreadable("The cluster could not be described, so its list of groups cannot be trusted.")

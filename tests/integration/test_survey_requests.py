@@ -1,0 +1,116 @@
+"""What a survey of many groups costs the brokers: requests that grow with the coordinators, not with the groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.drain_cases import Kit
+
+from topicshift.adapters.kafka import commits
+from topicshift.adapters.kafka.reader import KafkaDrainReader
+from topicshift.core.certificate import Verdict
+from topicshift.steps.drain import DrainInputs, DrainTaker, DrainWatch, FencePoint
+from topicshift.testing.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.broker
+
+GROUPS, PARTITIONS = 40, 3
+
+
+class Counting:
+    """Counts the requests that kafka-python sends, by kind, and the rows each OffsetFetch asks for."""
+
+    def __init__(self, reader: KafkaDrainReader, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: Counter[str] = Counter()
+        self.rows: list[int] = []
+        manager = reader.connection.kafka_python._manager
+        send = manager.send
+
+        def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
+            self.sent[type(request).__name__] += 1
+            if type(request).__name__ == "OffsetFetchRequest":
+                self.rows.append(sum(len(t.partition_indexes) for g in request.groups for t in g.topics))
+            return send(request, *args, **kwargs)
+
+        monkeypatch.setattr(manager, "send", counted)
+
+
+@pytest.fixture
+def surveyed(broker: EmbeddedBroker, tmp_path: Path) -> Any:
+    """A topic that forty groups have read, but one."""
+    with Kit(broker, tmp_path) as kit:
+        topic = kit.topic(PARTITIONS)
+        for p in range(PARTITIONS):
+            kit.produce(topic, 2, p)
+        names = [f"g{n:02}-{topic}" for n in range(GROUPS)]
+        for name in names:
+            kit.commit(name, topic, dict.fromkeys(range(PARTITIONS), 2))
+        kit.commit(names[7], topic, {0: 2, 1: 1, 2: 2})
+        yield kit, topic, names
+
+
+def test_one_request_a_coordinator_for_all_groups(
+    broker: EmbeddedBroker, surveyed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, topic, names = surveyed
+    reader = KafkaDrainReader.from_config(broker.config())
+    counting = Counting(reader, monkeypatch)
+
+    async def look() -> None:
+        found = await reader.describe(names)
+        assert {g.state for g in found.values()} == {"EMPTY"}
+        answer = await reader.commits(names, topic, range(PARTITIONS))
+        assert [p for p, o in answer[names[7]].offsets.items() if o == 1] == [1]
+
+    asyncio.run(look())
+    reader.connection.close()
+    assert counting.sent["OffsetFetchRequest"] == 1
+    # These groups are of no known kind here: classic is tried, and consumer, share and streams where that fails.
+    assert counting.sent["DescribeGroupsRequest"] == 1
+    assert counting.sent["FindCoordinatorRequest"] <= 2
+    assert counting.rows == [GROUPS * PARTITIONS]
+
+
+def test_rounds_bound_what_is_under_way(broker: EmbeddedBroker, surveyed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, topic, names = surveyed
+    reader = KafkaDrainReader.from_config(broker.config())
+    counting = Counting(reader, monkeypatch)
+    kinds = dict.fromkeys(names, "classic")
+    answer = asyncio.run(
+        commits.observe_commits(
+            reader.connection, names, topic, range(PARTITIONS), kinds=kinds, rows_at_once=PARTITIONS * 15
+        )
+    )
+    reader.connection.close()
+    assert list(answer) == names
+    assert counting.rows == [45, 45, 30]
+
+
+def test_while_waiting_only_the_open_group_is_asked(
+    broker: EmbeddedBroker, surveyed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit, topic, names = surveyed
+    reader = KafkaDrainReader.from_config(broker.config())
+    counting = Counting(reader, monkeypatch)
+    fence = FencePoint(kit.ends(topic, PARTITIONS), kit.topic_id(topic))
+    taker = DrainTaker(reader, DrainInputs(topic, declared=tuple(names), compare=False), fence=fence)
+
+    async def follow() -> Verdict:
+        verdict = Verdict.UNKNOWN
+        looks = 0
+        async for progress in DrainWatch(taker, timeout_s=60):
+            looks += 1
+            verdict = progress.certificate.verdict
+            if looks == 2:
+                kit.commit(names[7], topic, {1: 2})
+        return verdict
+
+    assert asyncio.run(follow()) is Verdict.DRAINED
+    reader.connection.close()
+    whole = GROUPS * PARTITIONS
+    assert counting.rows[0] == counting.rows[-1] == whole, "all of it first, and once more before the yes"
+    assert set(counting.rows[1:-1]) == {1}, "one partition of one group in between"
