@@ -28,6 +28,7 @@ from topicshift_airflow.operators.cutover import (
 from topicshift_airflow.operators.drain import ConfirmDrain, Drain, ReadyToFence
 from topicshift_airflow.operators.jobs import drain_verification, key_rehash_impact, order_proof
 from topicshift_airflow.operators.plan import ApprovePlan, CreateTarget, DecidePlan, OpenMigration
+from topicshift_airflow.operators.transactions import SettleTransactions
 from topicshift_airflow.operators.verify import FinishMigration
 from topicshift_airflow.runtime import SPEC_FOLDER
 
@@ -78,10 +79,11 @@ def migration_dag(dag_id: str, spec_file: str | None = None, cutover: Cutover | 
         with TaskGroup("create_target", tooltip="Topic, configs, ACLs"):
             create = CreateTarget(task_id="create")
         with TaskGroup("stop_producers", tooltip="Every producer stops; then nobody may write to the source"):
+            transactions = SettleTransactions(task_id="transactions")
             ready = ReadyToFence(task_id="ready")
             fence = StopAndFence(task_id="fence")
-            ready >> fence
-        decide >> approve >> create >> ready
+            transactions >> ready >> fence
+        decide >> approve >> create >> transactions
         frozen: list[Any] = [fence]
         ends: list[Any] = []
         if cutover in (None, Cutover.DRAIN_FIRST):

@@ -62,6 +62,9 @@ TASKS = {
     "Observes first; a target that exists in another shape is refused.",
     "verify_drain.drain_verification": "Spark, armed: it is started before the fence, says ready, and waits, so that "
     "no JVM has to start while producers stand still. Then it reads what every group has left, read_committed.",
+    "stop_producers.transactions": "Looks for transactions on the source that stand still, while nobody is stopped yet. "
+    "Waits, without a worker, up to their time-outs; one that is still open then hangs and is offered to a person to "
+    "abort. Nothing is aborted without a yes.",
     "stop_producers.ready": "The gate before the freeze: waits, without a worker, until the drain would fit into the "
     "freeze budget, every participant answers, and the armed verifier says ready. It says what it waits for.",
     "stop_producers.fence": "Stops every producer, denies writes to the source, and proves by watching that nothing is "

@@ -126,6 +126,7 @@ def test_the_steps_follow_each_other_as_in_the_runbook(parsed: Any) -> None:
         "plan.decide",
         "approve.plan",
         "create_target.create",
+        "stop_producers.transactions",
         "stop_producers.ready",
         "stop_producers.fence",
         "drain.certificate",

@@ -123,6 +123,8 @@ class OpenTransaction(Model):
     started_ms: int | None
     ends_by_ms: int | None
     hanging: bool
+    last_sequence: int | None = None
+    last_timestamp_ms: int | None = None
 
     def line(self, topic: str, now_ms: int) -> str:
         """One line for a person, with the way to end it where nobody else will."""
@@ -435,6 +437,8 @@ def find_open_transactions(sample: FenceSample, settings: FenceSettings, now_ms:
                 started_ms=t.started_ms if t is not None else None,
                 ends_by_ms=ends,
                 hanging=ends is not None and now_ms > ends,
+                last_sequence=p.last_sequence,
+                last_timestamp_ms=p.last_timestamp_ms,
             )
         )
     for t in sample.transactions or ():

@@ -281,6 +281,12 @@ def _give_up(source: str, decision: FenceDecision, settings: FenceSettings, text
     raise DrainTimedOut(
         f"{source} could not be fenced within {settings.deadline_s:g} s: {text}. Records may still be written to it, "
         "so nothing was switched. Stop whoever is named, and start again."
+        + (
+            " A new run waits for open transactions before anybody is stopped (stop_producers.transactions), and "
+            "offers one that hangs to a person to abort."
+            if decision.transactions
+            else ""
+        )
     )
 
 
