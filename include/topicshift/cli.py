@@ -7,6 +7,7 @@ A subcommand's module is imported only when it is called or described, so ``topi
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -200,6 +201,8 @@ def _watch_signals() -> None:
 
 def main(argv: Sequence[str] | None = None) -> Any:
     """The console script's entry point: :func:`run` with signals looked after, then exit."""
+    # A command makes many objects and few cycles: looking for those as often as by default costs a tenth of its time.
+    gc.set_threshold(50_000, 20, 20)
     _watch_signals()
     sys.exit(run(argv))
 

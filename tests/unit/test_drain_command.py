@@ -88,7 +88,7 @@ def test_evidence_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 @pytest.mark.parametrize("groups", [0, 1, 3])
 def test_the_json_is_that_of_the_model(capsys: pytest.CaptureFixture[str], groups: int) -> None:
     row = {"partition": 0, "log_start": 0, "committed": 1, "end_committed": 1, "end": 1, "records_left": 0}
-    rows = [{**row, "verdict": "drained", "reason": "at_end"}]
+    rows = [{**row, "partition": p, "verdict": "drained", "reason": "at_end"} for p in range(groups - 1)]
     certificate = DrainCertificate.model_validate(
         {
             "topic": "t",

@@ -21,7 +21,7 @@ from topicshift.commands.common import (
 from topicshift.core.errors import SpecError, Unreadable
 
 if TYPE_CHECKING:
-    from topicshift.core.certificate import DrainCertificate
+    from topicshift.core.certificate import DrainCertificate, GroupEvidence
     from topicshift.core.drain_evidence import ReaderEvidence
     from topicshift.core.drain_progress import DrainProgress
     from topicshift.steps.drain import DrainInputs, DrainTaker, FencePoint
@@ -275,13 +275,27 @@ def print_json(certificate: DrainCertificate) -> None:
     if not certificate.groups:
         click.echo(certificate.model_dump_json(indent=2))
         return
-    # Quotes inside of strings are escaped, so these words are found in this one place.
-    before, after = certificate.model_copy(update={"groups": []}).model_dump_json(indent=2).split('"groups": []', 1)
-    click.echo(before + '"groups": [', nl=False)
+    before, after = _halves(certificate, "groups")
+    click.echo(before + "[", nl=False)
+    # Groups share their rows (nearly all stand at the end), so each row is written out once.
+    rows: dict[int, str] = {}
     for number, group in enumerate(certificate.groups):
-        text = group.model_dump_json(indent=2).replace("\n", "\n    ")
-        click.echo((",\n    " if number else "\n    ") + text, nl=False)
+        for row in group.partitions:
+            if id(row) not in rows:
+                rows[id(row)] = row.model_dump_json(indent=2).replace("\n", "\n" + " " * 8)
+        head, tail = _halves(group, "partitions")
+        separator = ",\n" + " " * 8
+        inner = "\n" + " " * 8 + separator.join([rows[id(r)] for r in group.partitions]) + "\n      "
+        text = head.replace("\n", "\n    ") + "[" + (inner if group.partitions else "") + "]"
+        click.echo((",\n    " if number else "\n    ") + text + tail.replace("\n", "\n    "), nl=False)
     click.echo("\n  ]" + after)
+
+
+def _halves(model: DrainCertificate | GroupEvidence, field: str) -> tuple[str, str]:
+    """The JSON before and after the list in ``field``: quotes in strings are escaped, so its words are unique."""
+    text = model.model_copy(update={field: []}).model_dump_json(indent=2)
+    before, after = text.split(f'"{field}": []', 1)
+    return f'{before}"{field}": ', after
 
 
 _COLOUR = {"drained": "bold green", "not_drained": "bold yellow", "unknown": "bold red"}

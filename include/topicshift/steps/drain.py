@@ -11,7 +11,7 @@ import concurrent.futures
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from topicshift.core.certificate import DrainCertificate, Verdict
 from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
@@ -33,9 +33,12 @@ from topicshift.core.drain_evidence import ReaderEvidence, as_group
 from topicshift.core.drain_progress import DrainProgress, Tracker
 from topicshift.core.drain_reasons import Reason
 from topicshift.core.errors import TopicshiftError, Unreadable
-from topicshift.core.fence_record import FenceRecord
-from topicshift.core.spec import Spec
 from topicshift.ports import DrainReader
+
+if TYPE_CHECKING:
+    # Models that take long to build and that a survey does not need.
+    from topicshift.core.fence_record import FenceRecord
+    from topicshift.core.spec import Spec
 
 T = TypeVar("T")
 EvidenceSource = Callable[[], Sequence[ReaderEvidence]]
@@ -55,7 +58,7 @@ class DrainConfig:
     valid_for_s: float = DEFAULT_VALID_FOR_S
     tail_timeout_s: float = 15.0
     tail_ranges: int = 20_000
-    second_sample_s: float = 0.6
+    second_sample_s: float = 0.3
     poll_s: float = 0.2
     poll_max_s: float = 2.0
     rediscover_s: float = 10.0
