@@ -14,7 +14,9 @@ from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.certificate import DrainCertificate
 from topicshift.core.drain_evidence import ReaderEvidence
-from topicshift.steps.drain import DrainConfig, DrainInputs, DrainTaker, DrainWatch, FencePoint, take_certificate
+from topicshift.steps.drain import DrainTaker, take_certificate
+from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.steps.drain_watch import DrainWatch
 from topicshift.testing.broker import EmbeddedBroker
 
 CASES = list(iter_cases())

@@ -23,7 +23,8 @@ from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.certificate import DrainCertificate, Verdict
 from topicshift.core.spec import Consumer, Spec
 from topicshift.core.spec import Producer as Writer
-from topicshift.steps.drain import DrainInputs, take_certificate
+from topicshift.steps.drain import take_certificate
+from topicshift.steps.drain_inputs import DrainInputs
 from topicshift.steps.retention import STEP, lengthen_retention, restore_retention
 from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fake_journal import FakeJournal

@@ -13,7 +13,9 @@ from tests.integration.drain_cases import Kit
 from topicshift.adapters.kafka import commits
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.certificate import Verdict
-from topicshift.steps.drain import DrainInputs, DrainTaker, DrainWatch, FencePoint
+from topicshift.steps.drain import DrainTaker
+from topicshift.steps.drain_inputs import DrainInputs, FencePoint
+from topicshift.steps.drain_watch import DrainWatch
 from topicshift.testing.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.broker

@@ -16,15 +16,9 @@ from topicshift.core.drain import Tail, TailRange
 from topicshift.core.drain_progress import DrainProgress
 from topicshift.core.drain_reasons import Alarm
 from topicshift.core.errors import Transient, Unreadable
-from topicshift.steps.drain import (
-    DrainConfig,
-    DrainInputs,
-    DrainTaker,
-    DrainWatch,
-    FencePoint,
-    still_valid,
-    take_certificate,
-)
+from topicshift.steps.drain import DrainTaker, still_valid, take_certificate
+from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.steps.drain_watch import DrainWatch
 
 
 class World:

@@ -91,6 +91,11 @@ def steps() -> bytes:
     ).encode()
 
 
+def progress() -> bytes:
+    group = {"group": "ledger", "lag": 4, "alarm": "poison_record", "alarm_text": HOSTILE}
+    return json.dumps({"at": 3.0, "groups": [{**group, "series": [[0.0, 9], [1.0, 4], [3.0, 4]]}]}).encode()
+
+
 def evidence() -> dict[str, bytes]:
     certificate, verification = certificate_and_verification()
     plan = {
@@ -107,12 +112,14 @@ def evidence() -> dict[str, bytes]:
         "fence.json": json.dumps({"topic": "payments", "offsets": {"0": 10, "1": 10}}).encode(),
         "drain_certificate.json": certificate.model_dump_json().encode(),
         "drain_verification.json": verification,
+        "drain_progress.json": progress(),
         "order_proof.json": order_proof(),
         "audit.jsonl": trail(
             (-70, "topicshift", "asked", {"act": "plan", "about": {"plan_hash": "ab" * 32}}),
             (-65, "user:dana", "approved", {"act": "plan", "about": {"plan_hash": "ab" * 32}, "how": "person"}),
             (0, "topicshift", "freeze_begun", {}),
             (2.5, "topicshift", "fenced", {"offsets": {"0": 10, "1": 10}}),
+            (3, "topicshift", "alarm", {"group": "ledger", "alarm": "poison_record", "text": "It stands.", "told": []}),
             (4, "topicshift", "drained", {"groups": ["ledger", "fraud"]}),
             (4.4, "topicshift", "verified", {"verdict": "verified"}),
             (8, "topicshift", "producers_switched", {"states": HOSTILE}),
@@ -161,8 +168,18 @@ def test_the_whole_run_is_on_the_page() -> None:
     assert text.index("Proven: nothing lost") < text.index("The freeze") < text.index("Audit trail")
     for word in ("8.00 s", "Allowed: 2 min 00 s", "user:dana", "said yes", "TS301", "nothing_readable", "[8, 10)"):
         assert word in text, word
-    assert "The hash chain of 7 events holds" in text
+    assert "The hash chain of 8 events holds" in text
     assert "2 offsets in doubt, 0 records found" in text
+
+
+def test_the_drain_is_drawn_and_its_alarms_are_told() -> None:
+    page = render(evidence())
+    assert '<polyline points="0.0,4.0 200.0,41.8 600.0,41.8"/>' in page
+    text = read(page)
+    assert "poison_record" in text
+    assert "lag 9 at most, 4 at last, followed for 3.00 s" in text
+    assert "raised an alarm" in text
+    assert "It stands. Told: nobody is configured." in text
 
 
 def test_what_came_from_outside_cannot_become_markup() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,14 @@ from topicshift.commands.common import (
     kafka_options,
     say,
 )
-from topicshift.core.errors import SpecError, Unreadable
+from topicshift.commands.drain_options import fence_of_file, inputs_of_options
+from topicshift.core.errors import SpecError, TopicshiftError, Unreadable
 
 if TYPE_CHECKING:
+    from topicshift.adapters.kafka.connect import Connection
     from topicshift.core.certificate import DrainCertificate, GroupEvidence
-    from topicshift.core.drain_evidence import ReaderEvidence
     from topicshift.core.drain_progress import DrainProgress
-    from topicshift.steps.drain import DrainInputs, DrainTaker, FencePoint
+    from topicshift.steps.drain import DrainTaker
 
 REQUEST_S = 8.0
 """Seconds for one request, and below what one look may take in all: 60 s against a cluster that is half dead."""
@@ -50,6 +51,13 @@ _SAY_EVERY_S = 5.0
     help="fence.json of a run: certify up to its offsets, and say so if the topic has grown since.",
 )
 @click.option("--wait", "wait", metavar="DURATION", help="Wait so long for drained, for instance 90s or 15m.")
+@click.option(
+    "--alarm-after",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="While waiting: say why a group may be stuck once it has not come nearer for so long.",
+)
 @click.option("--accept-lost", multiple=True, metavar="GROUP", help="Accept records that this group lost unread.")
 @click.option("--ignore-group", multiple=True, metavar="G=REASON", help="Leave a group out, with a reason.")
 @click.option(
@@ -74,6 +82,7 @@ def command(
     spec_file: Path | None,
     fence_file: Path | None,
     wait: str | None,
+    alarm_after: str,
     accept_lost: tuple[str, ...],
     ignore_group: tuple[str, ...],
     evidence_files: tuple[Path, ...],
@@ -93,137 +102,40 @@ def command(
     from topicshift.adapters.kafka.reader import KafkaDrainReader
     from topicshift.core.duration import parse_duration
     from topicshift.steps.drain import DrainTaker, run_async
+    from topicshift.steps.drain_inputs import DrainConfig
 
-    try:
-        wait_s = parse_duration(wait).total_seconds() if wait is not None else None
-    except ValueError as exc:
-        raise SpecError(f"--wait: {exc}.") from None
-    name, inputs = _inputs(topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints)
-    fence = _fence(fence_file, name) if fence_file is not None else None
+    wait_s, stuck_after_s = None, 0.0
+    for option, text in (("--wait", wait), ("--alarm-after", alarm_after)):
+        try:
+            seconds = parse_duration(text).total_seconds() if text is not None else None
+        except ValueError as exc:
+            raise SpecError(f"{option}: {exc}.") from None
+        if option == "--wait":
+            wait_s = seconds
+        else:
+            stuck_after_s = seconds or 0.0
+    if stuck_after_s <= 0:
+        raise SpecError("--alarm-after: a length of time above zero is needed.")
+    inputs = inputs_of_options(topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints)
+    fence = fence_of_file(fence_file, inputs.topic) if fence_file is not None else None
     reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
-    taker = DrainTaker(reader, inputs, fence=fence)
+    taker = DrainTaker(reader, inputs, fence=fence, config=DrainConfig(stuck_after_s=stuck_after_s))
     try:
         certificate = run_async(lambda: _run(taker, wait_s))
+        transactions = _transactions(certificate, reader.connection)
     finally:
         reader.connection.close()
     if as_json:
         print_json(certificate)
     else:
         _show(certificate, taker)
+    for line in transactions:
+        say(line)
     return _exit_code(certificate, taker)
 
 
-# ------------------------------------------------------------------------------------------------------- questions
-
-
-def _inputs(
-    topic: str | None,
-    groups: Sequence[str],
-    spec_file: Path | None,
-    accept_lost: Sequence[str],
-    ignore_group: Sequence[str],
-    evidence_files: Sequence[Path],
-    checkpoints: Sequence[str],
-) -> tuple[str, DrainInputs]:
-    from topicshift.steps.drain import DrainInputs
-
-    if topic is not None and not topic.strip():
-        raise SpecError("--topic is empty. Name the topic.")
-    if any(not g.strip() for g in groups):
-        raise SpecError("--group is empty. Name the group.")
-    declared_readers: list[dict[str, str]] = []
-    ignored = dict(_pair(text, "--ignore-group", "GROUP=REASON") for text in ignore_group)
-    folders = dict(_pair(text, "--spark-checkpoint", "NAME=FOLDER") for text in checkpoints)
-    if spec_file is None:
-        if topic is None:
-            raise SpecError("No topic was named. Give --topic T, or --spec SPEC.")
-        inputs = DrainInputs(topic, declared=tuple(dict.fromkeys(groups)) or None, compare=not groups)
-    else:
-        from topicshift.core.spec_io import load_spec
-
-        if groups:
-            raise SpecError("--group and --spec exclude each other: the spec names the groups. Leave one of them out.")
-        spec = load_spec(spec_file)
-        if topic is not None and topic != spec.source:
-            raise SpecError(
-                f"--topic {topic} is not the spec's source ({spec.source}). Leave --topic out, or name the right spec."
-            )
-        inputs = DrainInputs.from_spec(spec)
-        declared_readers = [r.model_dump(mode="json") for r in spec.readers]
-    both = sorted(set(ignored) & set(inputs.declared or ()))
-    if both:
-        raise SpecError(f"{', '.join(both)} is to be certified and to be ignored. Leave one of the two out.")
-    readers = declared_readers + [{"name": n, "kind": "spark_checkpoint", "location": f} for n, f in folders.items()]
-    evidence = _evidence_source(inputs.topic, evidence_files, readers)
-    return inputs.topic, DrainInputs(
-        topic=inputs.topic,
-        declared=inputs.declared,
-        compare=inputs.compare,
-        ignored={**inputs.ignored, **ignored},
-        accepted_lost=inputs.accepted_lost | frozenset(accept_lost),
-        evidence=evidence,
-    )
-
-
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    left, equals, right = text.partition("=")
-    if not equals or not left.strip() or not right.strip():
-        raise SpecError(f"{option} {text!r} is not of the form {form}. Write both sides.")
-    return left.strip(), right.strip()
-
-
-def _evidence_source(
-    topic: str, files: Sequence[Path], readers: Sequence[Mapping[str, str]]
-) -> Callable[[], list[ReaderEvidence]] | None:
-    """Reads files and checkpoint folders anew each time: while waiting, they change."""
-    if not files and not readers:
-        return None
-    from topicshift.adapters.readers import evidence_source
-    from topicshift.core.drain_evidence import parse_evidence
-
-    declared = evidence_source(readers, topic)
-
-    def read_files() -> list[ReaderEvidence]:
-        return [e for f in files for e in parse_evidence(_text(f, "--evidence"), name=str(f))]
-
-    read_files()  # a malformed file is wrong use, and shows before anything is asked of the cluster
-    return lambda: read_files() + (declared() if declared is not None else [])
-
-
-def _text(file: Path, option: str) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-        raise SpecError(f"{option} {file} cannot be read: {why}. Give the path of a readable file.") from None
-
-
-def _fence(file: Path, topic: str) -> FencePoint:
-    """The fence from ``fence.json``, of which topic, topic_id, offsets and taken_at are used."""
-    import json
-    from datetime import datetime
-
-    from topicshift.steps.drain import FencePoint
-
-    try:
-        data = json.loads(_text(file, "--fence"))
-        offsets = {int(p): int(o) for p, o in data["offsets"].items()}
-        taken = datetime.fromisoformat(data["taken_at"]) if data.get("taken_at") else None
-        of, topic_id = data["topic"], data.get("topic_id")
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise SpecError(
-            f"--fence {file} is no fence.json ({type(exc).__name__}: {exc}). It is an object with topic, topic_id, "
-            "offsets (partition -> END_U) and taken_at. Give the file that the fence step wrote."
-        ) from None
-    if of != topic:
-        raise SpecError(f"--fence {file} is of topic {of}, not {topic}. Give the fence of this topic.")
-    if not offsets or any(o < 0 or p < 0 for p, o in offsets.items()):
-        raise SpecError(f"--fence {file} names no offsets, or negative ones. Give the file that the fence step wrote.")
-    return FencePoint(offsets, topic_id, taken)
-
-
 async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
-    from topicshift.steps.drain import DrainWatch
+    from topicshift.steps.drain_watch import DrainWatch
 
     if wait_s is None:
         try:
@@ -268,6 +180,29 @@ def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
         )
         return EXIT_USAGE
     return {Verdict.DRAINED: EXIT_OK, Verdict.NOT_DRAINED: EXIT_NO, Verdict.UNKNOWN: EXIT_UNKNOWN}[certificate.verdict]
+
+
+def _transactions(certificate: DrainCertificate, connection: Connection) -> list[str]:
+    """Who holds the open transactions that the certificate speaks of, and what to do about each."""
+    import time
+
+    from topicshift.adapters.kafka.transactions import TransactionsAdmin
+    from topicshift.core.drain_reasons import Reason
+    from topicshift.core.fence import FenceSample, FenceSettings, find_open_transactions
+
+    held = {r.partition for g in certificate.groups for r in g.partitions if r.reason == Reason.OPEN_TRANSACTION}
+    if not held:
+        return []
+    admin, at = TransactionsAdmin(connection), time.time()
+    try:
+        producers = tuple(admin.producers(certificate.topic, sorted(held)))
+        known = tuple(admin.transactions(certificate.topic))
+    except TopicshiftError as exc:
+        return [f"Who holds the open transaction(s) cannot be told: {exc}"]
+    sample = FenceSample(at, at, certificate.topic_id, None, producers, known, ())
+    now_ms = int(at * 1000)
+    found = [t for t in find_open_transactions(sample, FenceSettings(), now_ms) if t.partition in held]
+    return [t.line(certificate.topic, now_ms) for t in found]
 
 
 def print_json(certificate: DrainCertificate) -> None:

@@ -381,6 +381,16 @@ class Spec(Model):
         description="The longest time in which producers may not write. At its end they go back to the source.",
         json_schema_extra={"section": _CUTOVER, "default": "120s"},
     )
+    alarm_after: Duration = Field(
+        default=timedelta(seconds=60),
+        gt=timedelta(0),
+        title="Alarm after",
+        description=(
+            "A group that has not come nearer to the end for so long while the run waits for it raises an alarm that "
+            "says why."
+        ),
+        json_schema_extra={"section": _CUTOVER, "default": "60s", "form": False},
+    )
     window: Window | None = Field(
         default=None,
         description="When a scheduled migration may start. It makes a DAG of its own for this file.",

@@ -15,6 +15,7 @@ from typing import Any
 
 from topicshift.core.audit import ChainHead, verify
 from topicshift.core.drain_reasons import explain
+from topicshift.reporting.drain_charts import chart
 
 GOOD, WARN, BAD, OPEN = "good", "warn", "bad", "open"
 
@@ -28,6 +29,10 @@ EVENTS = {
     "fence_broken": "found the source written to after the fence",
     "fence_not_proven": "could not prove the fence",
     "drained": "certified the drain",
+    "alarm": "raised an alarm",
+    "alarm_over": "saw an alarm end",
+    "transaction_abort_begun": "began to abort a hanging transaction",
+    "transaction_aborted": "aborted a hanging transaction",
     "verified": "verified the drain by reading",
     "spark_job": "ran a Spark job",
     "planned": "made the plan",
@@ -72,6 +77,7 @@ class View:
     steps: list[dict[str, Any]] = field(default_factory=list)
     freeze: dict[str, Any] | None = None
     certificates: list[dict[str, Any]] = field(default_factory=list)
+    drains: list[dict[str, Any]] = field(default_factory=list)
     people: list[dict[str, Any]] = field(default_factory=list)
     trail: list[dict[str, Any]] = field(default_factory=list)
     chain: dict[str, Any] | None = None
@@ -101,6 +107,12 @@ def build(evidence: Mapping[str, bytes]) -> View:
             answer = name.replace("drain_certificate", "drain_verification")
             verification = read.object(answer) if answer in evidence else {}
             view.certificates.append(_certificate(name, read.object(name), verification))
+        elif name.startswith("drain_progress") and name.endswith(".json"):
+            drawn = chart(name, read.object(name))
+            if drawn is not None:
+                for group in drawn["groups"]:
+                    group["took"] = seconds_text(group["seconds"])
+                view.drains.append(drawn)
     view.people = [_event(e) for e in events if e.get("kind") in ("asked", "approved", "refused", "unanswered")]
     view.trail = [_event(e) for e in events]
     view.chain = _chain(events, migration)
@@ -365,7 +377,7 @@ def _event(event: Mapping[str, Any]) -> dict[str, Any]:
         "did": EVENTS.get(kind, kind.replace("_", " ")),
         "kind": kind,
         "what": _what(kind, data or {}),
-        "tone": BAD if kind in ("refused", "fence_broken", "step_failed", "give_back_ambiguous") else "",
+        "tone": BAD if kind in ("refused", "fence_broken", "step_failed", "give_back_ambiguous", "alarm") else "",
     }
 
 
@@ -379,6 +391,10 @@ def _what(kind: str, data: Mapping[str, Any]) -> str:
     if kind == "fenced":
         offsets = data.get("offsets") if isinstance(data.get("offsets"), dict) else {}
         return f"{len(offsets or {})} partitions, fence offsets add up to {sum((offsets or {}).values()):,}"
+    if kind == "alarm":
+        told = data.get("told")
+        names = ", ".join(str(t) for t in told) if isinstance(told, list) and told else "nobody is configured"
+        return f"{data.get('text', '')} Told: {names}."
     if kind == "proof":
         return str(data.get("verdict", ""))
     text = ", ".join(f"{k}: {_short(v)}" for k, v in data.items())

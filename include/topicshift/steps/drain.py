@@ -1,4 +1,4 @@
-"""Take a drain certificate, and wait for one: the same code behind the command line, the trigger and the DAG's step.
+"""Take a drain certificate: the same code behind the command line, the trigger and the DAG's step.
 
 Everything here only reads. Commits are asked before end offsets, so that a group that keeps up with live producers is
 never seen beyond the end, and a commit that has reached an end read later has reached it in truth.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from topicshift.core.certificate import DrainCertificate, Verdict
 from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.core.discovery import Discovery, GroupListing, discover, moved
 from topicshift.core.drain import (
-    DEFAULT_VALID_FOR_S,
     Doubt,
     GroupView,
     Snapshot,
@@ -30,81 +29,12 @@ from topicshift.core.drain import (
     with_moves,
 )
 from topicshift.core.drain_evidence import ReaderEvidence, as_group
-from topicshift.core.drain_progress import DrainProgress, Tracker
 from topicshift.core.drain_reasons import Reason
 from topicshift.core.errors import TopicshiftError, Unreadable
 from topicshift.ports import DrainReader
-
-if TYPE_CHECKING:
-    # Models that take long to build and that a survey does not need.
-    from topicshift.core.fence_record import FenceRecord
-    from topicshift.core.spec import Spec
+from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
 
 T = TypeVar("T")
-EvidenceSource = Callable[[], Sequence[ReaderEvidence]]
-"""Reads the evidence of readers that commit nothing; called in a thread for each certificate."""
-
-
-@dataclass(frozen=True)
-class DrainConfig:
-    """How to look. Times in seconds; the defaults suit a freeze.
-
-    ``tail_timeout_s`` bounds the reading of tails for one certificate; ``tail_ranges`` how many ranges it reads, the
-    narrowest first (the rest stays ``behind``). ``second_sample_s``: how long to wait for the second look at groups
-    that are empty and not drained. ``poll_s`` and ``poll_max_s`` bound the pause between two looks of a watch.
-    ``rediscover_s``: how often a watch lists all groups again. ``stuck_after_s``: see :class:`Tracker`.
-    """
-
-    valid_for_s: float = DEFAULT_VALID_FOR_S
-    tail_timeout_s: float = 15.0
-    tail_ranges: int = 20_000
-    second_sample_s: float = 0.3
-    poll_s: float = 0.2
-    poll_max_s: float = 2.0
-    rediscover_s: float = 10.0
-    stuck_after_s: float = 60.0
-
-
-@dataclass(frozen=True)
-class DrainInputs:
-    """What is to be certified.
-
-    ``declared``: the groups that somebody declared; None certifies every group that reads the topic. ``compare``:
-    whether the readers of the topic are discovered, so that an undeclared one blocks. ``ignored``: group -> reason.
-    ``accepted_lost``: groups whose lost records were accepted. ``evidence``: readers that commit nothing.
-    """
-
-    topic: str
-    declared: tuple[str, ...] | None = None
-    compare: bool = True
-    ignored: Mapping[str, str] = field(default_factory=dict)
-    accepted_lost: frozenset[str] = frozenset()
-    evidence: EvidenceSource | None = None
-
-    @classmethod
-    def from_spec(cls, spec: Spec, *, evidence: EvidenceSource | None = None) -> DrainInputs:
-        """The source of a spec, its consumers' groups, its ignored groups and its accepted losses."""
-        return cls(
-            topic=spec.source,
-            declared=tuple(c.group for c in spec.consumers),
-            ignored={g.group: g.reason for g in spec.ignore_groups},
-            accepted_lost=frozenset(g.group for g in spec.lost_records_accepted),
-            evidence=evidence,
-        )
-
-
-@dataclass(frozen=True)
-class FencePoint:
-    """The part of a fence that a certificate speaks of."""
-
-    offsets: Mapping[int, int]
-    topic_id: str | None = None
-    taken_at: datetime | None = None
-
-    @classmethod
-    def of(cls, record: FenceRecord) -> FencePoint:
-        """From ``fence.json``."""
-        return cls(dict(record.offsets), record.topic_id, datetime.fromisoformat(record.taken_at))
 
 
 @dataclass
@@ -124,7 +54,7 @@ class _World:
 
 
 class DrainTaker:
-    """Takes certificates of one topic from one reader. Keeps what it saw, for :class:`DrainWatch`."""
+    """Takes certificates of one topic from one reader. Keeps what it saw, for :mod:`topicshift.steps.drain_watch`."""
 
     def __init__(
         self,
@@ -427,75 +357,3 @@ def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with concurrent.futures.ThreadPoolExecutor(1, "topicshift-drain") as pool:
             pool.submit(lambda: asyncio.run(keep())).result()
     return found[0]
-
-
-class DrainWatch:
-    """Waits for a drained certificate: ``async for progress in watch``. Holds no thread while it waits.
-
-    The first look is a whole one, so a topic that is drained already is certified at once. Later looks ask only for
-    what can have changed. Before a drained certificate is given out, everything is asked once more. The iteration ends
-    after the progress whose certificate is drained, or when ``timeout_s`` has passed; ``certificate`` is the last one.
-    A look that fails after the first one gives a certificate in which what could not be read is unknown.
-    """
-
-    def __init__(
-        self,
-        taker: DrainTaker,
-        *,
-        timeout_s: float | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.taker = taker
-        self.timeout_s = timeout_s
-        self.certificate: DrainCertificate | None = None
-        self._sleep = sleep
-        self._tracker = Tracker(stuck_after_s=taker.config.stuck_after_s)
-
-    def __aiter__(self) -> AsyncIterator[DrainProgress]:
-        return self._looks()
-
-    async def _looks(self) -> AsyncIterator[DrainProgress]:
-        taker = self.taker
-        began = taker.now()
-        whole = True
-        certificate = await taker.take(second_sample=False)
-        while True:
-            if certificate.verdict is Verdict.DRAINED and not whole:
-                certificate = await self._look(lambda: taker.take(second_sample=False))
-            self.certificate = certificate
-            at = taker.now()
-            progress = self._tracker.add(certificate, at.timestamp(), self._members())
-            yield progress
-            if certificate.verdict is Verdict.DRAINED:
-                return
-            pause = self._pause(progress)
-            if self.timeout_s is not None:
-                left = self.timeout_s - (taker.now() - began).total_seconds()
-                if left <= 0:
-                    return
-                pause = min(pause, left)
-            await self._sleep(pause)
-            last = certificate
-            certificate = await self._look(lambda last=last: taker.refresh(last))  # type: ignore[misc]
-            whole = False
-
-    async def _look(self, look: Callable[[], Awaitable[DrainCertificate]]) -> DrainCertificate:
-        try:
-            return await look()
-        except TopicshiftError as exc:
-            return self._unreadable(str(exc))
-
-    def _unreadable(self, why: str) -> DrainCertificate:
-        """A certificate in which no partition could be read: the next look may succeed."""
-        w = self.taker.world
-        w.offsets = {p: PartitionOffsets(None, None, None, why) for p in range(w.partitions)}
-        return certify(self.taker.snapshot(), valid_for_s=0.0, issued_by=self.taker.issued_by)
-
-    def _members(self) -> dict[str, int]:
-        return {g: len(i.members) for g, i in self.taker.world.described.items()}
-
-    def _pause(self, progress: DrainProgress) -> float:
-        """A quarter of the shortest time left: short when the end is near, longer for a long backlog."""
-        lows = [g.left.low for g in progress.groups if g.verdict is not Verdict.DRAINED and g.left.low is not None]
-        config = self.taker.config
-        return min(config.poll_max_s, max(config.poll_s, min(lows, default=config.poll_s * 4) / 4))

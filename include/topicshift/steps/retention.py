@@ -11,7 +11,8 @@ from topicshift.core.drain_retention import RetentionRisk, Unread, retention_ris
 from topicshift.core.errors import Unreadable
 from topicshift.core.spec import Spec
 from topicshift.ports import Claim, Clock, ClusterAdmin, ConfigEntry, DrainReader, Journal
-from topicshift.steps.drain import DrainInputs, DrainTaker, run_async
+from topicshift.steps.drain import DrainTaker, run_async
+from topicshift.steps.drain_inputs import DrainInputs
 
 STEP = "lengthen_retention"
 """The journal's name of the step."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.certificate import Verdict
-from topicshift.core.errors import DrainTimedOut, FenceBroken, GuardViolated, Refused, Transient, Unreadable
+from topicshift.core.errors import DrainTimedOut, FenceBroken, GuardViolated, Transient, Unreadable
 from topicshift.core.spec import Cutover
 from topicshift.steps.fence import rehearse
 from topicshift.steps.participants import consumers_of, current_freeze, describe, producers_of, require_lease
@@ -65,19 +65,10 @@ def file_name(consumer: str) -> str:
 
 def drain_inputs(run: Run, consumer: str = "") -> dict[str, Any]:
     """What is certified: every declared group, or one. Plain values, for a trigger."""
-    spec = run.spec
-    declared = [c.group for c in spec.consumers if not consumer or c.name == consumer]
-    if not declared:
-        raise Refused(f"The spec declares no consumer {consumer!r} (any more).")
-    others = {c.group: f"declared as {c.name}; certified by itself" for c in spec.consumers if c.group not in declared}
-    return {
-        "topic": run.row.source,
-        "declared": declared,
-        "compare": True,
-        "ignored": {**{g.group: g.reason for g in spec.ignore_groups}, **others},
-        "accepted_lost": [g.group for g in spec.lost_records_accepted],
-        "readers": [r.model_dump(mode="json") for r in spec.readers],
-    }
+    from topicshift.steps.drain_inputs import DrainInputs
+
+    inputs = DrainInputs.from_spec(run.spec, consumer=consumer).values()
+    return {**inputs, "topic": run.row.source, "readers": [r.model_dump(mode="json") for r in run.spec.readers]}
 
 
 def raise_for(event: Mapping[str, Any]) -> None:
@@ -199,12 +190,14 @@ class Drain(Deferring):
             raise DrainTimedOut(
                 f"Not every group has drained {run.row.source} in the time allowed: {event.get('left')}. "
                 f"Producers go back to the source. What to do: {event.get('why')}"
+                + "".join(f" Alarm: {text}" for text in event.get("alarms", ()))
             )
         return self._look(run)
 
     def _look(self, run: Run) -> Any:
         from topicshift.adapters.kafka.reader import KafkaDrainReader
-        from topicshift.steps.drain import FencePoint, take_certificate
+        from topicshift.steps.drain import take_certificate
+        from topicshift.steps.drain_inputs import FencePoint
         from topicshift_airflow.triggers.drain import DrainTrigger, inputs_of
 
         fence = read_fence(run)
@@ -234,6 +227,9 @@ class Drain(Deferring):
                 inputs=inputs,
                 deadline=deadline.timestamp(),
                 progress_name=f"drain_progress{suffix}.json",
+                owner=run.owner,
+                epoch=run.claim.epoch,
+                alarm_after_s=run.spec.alarm_after.total_seconds(),
             ),
             method_name="resume",
         )

@@ -57,31 +57,27 @@ class _DrainWait(BaseTrigger):
         """The wait itself; returns the event's payload."""
         raise NotImplementedError
 
-    async def taker(self, fence: Any = None) -> DrainTaker:
+    async def taker(self, fence: Any = None, stuck_after_s: float = 60.0) -> DrainTaker:
         """A reader on the cluster of the connection, and what to certify."""
         from topicshift.adapters.kafka.connect import from_airflow_extra
         from topicshift.adapters.kafka.reader import KafkaDrainReader
         from topicshift.steps.drain import DrainTaker
+        from topicshift.steps.drain_inputs import DrainConfig
 
         connection = await BaseHook.aget_connection(self.kafka_conn_id)
         config = await asyncio.to_thread(from_airflow_extra, connection.extra_dejson)
         inputs = inputs_of(self.inputs, readers=fence is not None)
-        return DrainTaker(KafkaDrainReader.from_config(config), inputs, fence=fence)
+        look = DrainConfig(stuck_after_s=stuck_after_s)
+        return DrainTaker(KafkaDrainReader.from_config(config), inputs, fence=fence, config=look)
 
 
 def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
     """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
     from topicshift.adapters.readers import evidence_source
-    from topicshift.steps.drain import DrainInputs
+    from topicshift.steps.drain_inputs import DrainInputs
 
-    return DrainInputs(
-        topic=values["topic"],
-        declared=tuple(values["declared"]),
-        compare=values["compare"],
-        ignored=dict(values["ignored"]),
-        accepted_lost=frozenset(values["accepted_lost"]),
-        evidence=evidence_source(values.get("readers", ()), values["topic"]) if readers else None,
-    )
+    evidence = evidence_source(values.get("readers", ()), values["topic"]) if readers else None
+    return DrainInputs.from_values(values, evidence=evidence)
 
 
 class GateTrigger(_DrainWait):
@@ -139,22 +135,40 @@ class GateTrigger(_DrainWait):
 
 
 class DrainTrigger(_DrainWait):
-    """Waits until every group has read every partition up to the fence. Writes the progress as evidence."""
+    """Waits until every group has read every partition up to the fence. Writes the progress as evidence.
 
-    def __init__(self, *, progress_name: str, **kwargs: Any) -> None:
+    ``owner`` and ``epoch`` are the run's claim, under which alarms go into the audit trail; ``alarm_after_s``: an
+    alarm for a group that has not come nearer for so many seconds.
+    """
+
+    def __init__(
+        self, *, progress_name: str, owner: str, epoch: int, alarm_after_s: float = 60.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.progress_name = progress_name
+        self.owner = owner
+        self.epoch = epoch
+        self.alarm_after_s = alarm_after_s
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments, with the name of the progress file."""
-        return {**super().arguments(), "progress_name": self.progress_name}
+        """The arguments, with the name of the progress file and the claim."""
+        return {
+            **super().arguments(),
+            "progress_name": self.progress_name,
+            "owner": self.owner,
+            "epoch": self.epoch,
+            "alarm_after_s": self.alarm_after_s,
+        }
 
     async def wait(self) -> dict[str, Any]:
-        """Follow the drain; log each change, raise alarms in the log."""
+        """Follow the drain; log each change, raise alarms, keep the series."""
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.certificate import Verdict
         from topicshift.core.fence_record import FenceRecord
-        from topicshift.steps.drain import DrainWatch, FencePoint
+        from topicshift.ports import Claim
+        from topicshift.steps.drain_inputs import FencePoint
+        from topicshift.steps.drain_watch import DrainWatch
+        from topicshift_airflow.alarms import Alarms
 
         store = evidence_from_env()
         data = await asyncio.to_thread(store.read, self.migration_id, "fence.json")
@@ -164,9 +178,10 @@ class DrainTrigger(_DrainWait):
                 "message": "fence.json is missing; clear stop_producers.fence.",
                 "retryable": False,
             }
-        taker = await self.taker(FencePoint.of(FenceRecord.model_validate_json(data)))
+        taker = await self.taker(FencePoint.of(FenceRecord.model_validate_json(data)), self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
-        said, written, alarms = "", 0.0, set[str]()
+        alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
+        said, written = "", 0.0
         progress: DrainProgress | None = None
         try:
             async for progress in watch:
@@ -174,21 +189,21 @@ class DrainTrigger(_DrainWait):
                 if line != said:
                     self.log.info("%s", line)
                     said = line
-                for group in progress.alarms:
-                    if group.alarm_text not in alarms:
-                        alarms.add(group.alarm_text)
-                        self.log.warning("STUCK: group %s: %s", group.group, group.alarm_text)
-                if progress.at - written >= WRITE_PROGRESS_S or progress.certificate.verdict is Verdict.DRAINED:
+                await alarms.take(progress)
+                if progress.at - written >= WRITE_PROGRESS_S:
                     written = progress.at
-                    await asyncio.to_thread(store.write, self.migration_id, self.progress_name, _series(progress))
+                    await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
         finally:
             await taker.reader.close()
+            if progress is not None and progress.at != written:
+                await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
         if watch.certificate is not None and watch.certificate.verdict is Verdict.DRAINED:
             return {"status": "drained"}
-        return {"status": "deadline", "left": said[:2000], "why": _advice(progress)}
+        texts = [g.alarm_text for g in progress.alarms][:5] if progress is not None else []
+        return {"status": "deadline", "left": said[:2000], "why": _advice(progress), "alarms": texts}
 
 
-def _series(progress: DrainProgress) -> str:
+def series(progress: DrainProgress) -> str:
     """The progress as a series for charts: per group (seconds, lag), oldest first."""
     return json.dumps(
         {
@@ -201,6 +216,7 @@ def _series(progress: DrainProgress) -> str:
                     "seconds_left": g.left.seconds,
                     "sure": g.left.sure,
                     "alarm": g.alarm.value if g.alarm else None,
+                    "alarm_text": g.alarm_text,
                     "slowest": [{"partition": s.partition, "lag": s.lag} for s in g.slowest],
                     "series": g.series,
                 }

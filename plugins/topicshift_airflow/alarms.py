@@ -1,0 +1,72 @@
+"""Alarms of a drain reach people: the task's log, the audit trail, and whatever notifiers are configured."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from topicshift.core.errors import TopicshiftError
+from topicshift.ports import Claim
+
+if TYPE_CHECKING:
+    from topicshift.core.drain_progress import DrainProgress, GroupProgress
+
+log = logging.getLogger("topicshift")
+
+
+class Alarms:
+    """Raises each alarm of a group once, and says when it is over. For use in the triggerer.
+
+    Whatever cannot be told to somebody is logged and never ends the wait.
+    """
+
+    def __init__(self, claim: Claim, topic: str) -> None:
+        self._claim = claim
+        self._topic = topic
+        self._raised: dict[str, str] = {}
+
+    async def take(self, progress: DrainProgress) -> None:
+        """Look at one sample of the drain."""
+        from asgiref.sync import sync_to_async
+
+        stuck = {g.group: g for g in progress.alarms}
+        for group, row in stuck.items():
+            code = row.alarm.value if row.alarm else ""
+            if self._raised.get(group) != code:
+                self._raised[group] = code
+                log.warning("STUCK: %s", row.alarm_text)
+                # Connections and variables are asked of Airflow by the triggerer's own loop.
+                await sync_to_async(self._raise)(row, code)
+        for group in sorted(set(self._raised) - set(stuck)):
+            code = self._raised.pop(group)
+            log.info("%s goes on: %s is over", group, code)
+            await sync_to_async(self._record)("alarm_over", {"group": group, "alarm": code})
+
+    def _raise(self, row: GroupProgress, code: str) -> None:
+        from topicshift_airflow.notifiers import tell
+
+        told, failed = tell(
+            {
+                "migration": self._claim.migration_id,
+                "run": self._claim.owner,
+                "topic": self._topic,
+                "group": row.group,
+                "code": code,
+                "lag": row.lag,
+                "text": row.alarm_text,
+            }
+        )
+        data = {"group": row.group, "alarm": code, "lag": row.lag, "text": row.alarm_text, "told": told}
+        self._record("alarm", {**data, "not_told": failed} if failed else data)
+
+    def _record(self, kind: str, data: dict[str, Any]) -> None:
+        from topicshift_airflow.runtime import open_journal
+
+        try:
+            journal = open_journal()
+            try:
+                journal.event(self._claim, kind, "topicshift", data)
+            finally:
+                journal.close()
+        except TopicshiftError as error:
+            log.warning("the alarm could not be written to the audit trail: %s", error)
