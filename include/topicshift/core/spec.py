@@ -389,7 +389,7 @@ class Spec(Model):
             "A group that has not come nearer to the end for so long while the run waits for it raises an alarm that "
             "says why."
         ),
-        json_schema_extra={"section": _CUTOVER, "default": "60s", "form": False},
+        json_schema_extra={"section": _CUTOVER, "default": "60s"},
     )
     window: Window | None = Field(
         default=None,
