@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from topicshift.adapters.connectors import read_connector
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain_evidence import ReaderEvidence, parse_evidence
 from topicshift.core.errors import SpecError
@@ -20,12 +21,7 @@ def evidence_source(readers: Iterable[Mapping[str, str]], topic: str) -> Callabl
         return None
 
     def read() -> list[ReaderEvidence]:
-        return [
-            read_checkpoint(name, location, topic)
-            if kind == "spark_checkpoint"
-            else read_evidence(name, location, topic)
-            for name, kind, location in wanted
-        ]
+        return [_READ[kind](name, location, topic) for name, kind, location in wanted]
 
     return read
 
@@ -46,3 +42,10 @@ def read_evidence(reader: str, location: str, topic: str) -> ReaderEvidence:
         return failed(f"it cannot be read: {exc}")
     mine = [e for e in found if e.reader == reader]
     return mine[-1] if mine else failed(f"it says nothing of {reader}")
+
+
+_READ: Mapping[str, Callable[[str, str, str], ReaderEvidence]] = {
+    "spark_checkpoint": read_checkpoint,
+    "connect": read_connector,
+    "evidence_file": read_evidence,
+}

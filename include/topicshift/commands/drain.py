@@ -75,6 +75,13 @@ _SAY_EVERY_S = 5.0
     metavar="NAME=FOLDER",
     help="A Spark Structured Streaming query that reads the topic, and its checkpoint folder.",
 )
+@click.option(
+    "--connector",
+    "connectors",
+    multiple=True,
+    metavar="NAME=URL",
+    help="A Kafka Connect connector that reads the topic: http://worker:8083/connectors/NAME.",
+)
 @kafka_options
 def command(
     topic: str | None,
@@ -87,6 +94,7 @@ def command(
     ignore_group: tuple[str, ...],
     evidence_files: tuple[Path, ...],
     checkpoints: tuple[str, ...],
+    connectors: tuple[str, ...],
     kafka_config: dict[str, Any],
     as_json: bool,
 ) -> int:
@@ -116,7 +124,9 @@ def command(
             stuck_after_s = seconds or 0.0
     if stuck_after_s <= 0:
         raise SpecError("--alarm-after: a length of time above zero is needed.")
-    inputs = inputs_of_options(topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints)
+    inputs = inputs_of_options(
+        topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints, connectors
+    )
     fence = fence_of_file(fence_file, inputs.topic) if fence_file is not None else None
     reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
     taker = DrainTaker(reader, inputs, fence=fence, config=DrainConfig(stuck_after_s=stuck_after_s))

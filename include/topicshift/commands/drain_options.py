@@ -21,6 +21,7 @@ def inputs_of_options(
     ignore_group: Sequence[str],
     evidence_files: Sequence[Path],
     checkpoints: Sequence[str],
+    connectors: Sequence[str],
 ) -> DrainInputs:
     """What the words of the command ask about. Raises ``SpecError`` where they do not go together."""
     from topicshift.steps.drain_inputs import DrainInputs
@@ -32,6 +33,7 @@ def inputs_of_options(
     declared_readers: list[dict[str, str]] = []
     ignored = dict(_pair(text, "--ignore-group", "GROUP=REASON") for text in ignore_group)
     folders = dict(_pair(text, "--spark-checkpoint", "NAME=FOLDER") for text in checkpoints)
+    workers = dict(_pair(text, "--connector", "NAME=URL") for text in connectors)
     if spec_file is None:
         if topic is None:
             raise SpecError("No topic was named. Give --topic T, or --spec SPEC.")
@@ -52,6 +54,7 @@ def inputs_of_options(
     if both:
         raise SpecError(f"{', '.join(both)} is to be certified and to be ignored. Leave one of the two out.")
     readers = declared_readers + [{"name": n, "kind": "spark_checkpoint", "location": f} for n, f in folders.items()]
+    readers += [{"name": n, "kind": "connect", "location": url} for n, url in workers.items()]
     evidence = _evidence_source(inputs.topic, evidence_files, readers)
     return DrainInputs(
         topic=inputs.topic,

@@ -247,13 +247,20 @@ class Reader(Model):
     """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
 
     name: str = Field(min_length=1, description="The reader's name, as certificates show it.")
-    kind: Literal["spark_checkpoint", "evidence_file"] = Field(
+    kind: Literal["spark_checkpoint", "connect", "evidence_file"] = Field(
         description=(
-            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `evidence_file`: JSON with the "
-            "offsets of a Flink job or a connector, or with a person's statement (docs/drain.md)."
+            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `connect`: a connector of a "
+            "Kafka Connect worker. `evidence_file`: JSON with the offsets of a Flink job or another reader, or with a "
+            "person's statement (docs/drain.md)."
         ),
     )
-    location: str = Field(min_length=1, description="The folder or file: a path or an fsspec URL.")
+    location: str = Field(
+        min_length=1,
+        description=(
+            "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
+            "without credentials."
+        ),
+    )
 
 
 class NamedGroup(Model):

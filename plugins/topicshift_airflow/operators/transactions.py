@@ -11,6 +11,7 @@ from topicshift.core.errors import Unreadable
 from topicshift.steps.approvals import asked_about, find_approval
 from topicshift.steps.transactions import abort_approved, open_transactions
 from topicshift_airflow.operators.base import AskingOperator, Question
+from topicshift_airflow.operators.cutover import switched
 from topicshift_airflow.operators.drain import raise_for
 from topicshift_airflow.runtime import Run
 
@@ -34,6 +35,8 @@ class SettleTransactions(AskingOperator):
 
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """Wait first, where Kafka will end one by itself; then ask about what hangs."""
+        if switched(run):
+            return None
         source = run.row.source
         now_ms = int(run.clock.now().timestamp() * 1000)
         seen = open_transactions(run.admin, source, run.clock)

@@ -1,0 +1,57 @@
+"""A Kafka Connect connector's own offsets, from its worker's REST interface."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from topicshift.core.drain_evidence import ReaderEvidence, connect_offsets
+
+TIMEOUT_S = 8.0
+
+
+def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
+    """What a connector has read of the topic: ``GET location/offsets`` of its worker (Kafka 3.5 and later).
+
+    ``location`` is ``http(s)://worker:8083/connectors/NAME``, without credentials in it. Whatever does not answer as
+    it should is evidence with an error, which certifies nothing.
+    """
+    from urllib.error import HTTPError, URLError
+    from urllib.request import urlopen
+
+    def failed(why: str) -> ReaderEvidence:
+        return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=f"{location}: {why}")
+
+    try:
+        parts = urlsplit(location)
+        host = parts.hostname
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or "/connectors/" not in parts.path:
+        return ReaderEvidence(
+            reader=reader,
+            kind="connect",
+            topic=topic,
+            error=f"the location of {reader} is not of the form http://worker:8083/connectors/NAME",
+        )
+    if parts.username or parts.password:
+        error = f"the location of {reader} holds credentials; a spec is no place for them"
+        return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=error)
+    try:
+        with urlopen(location.rstrip("/") + "/offsets", timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked above
+            value: Any = json.loads(answer.read())
+        offsets = connect_offsets(value, topic)
+    except HTTPError as exc:
+        with exc:
+            why = "its worker knows no such connector" if exc.code == 404 else "its worker refuses"
+        return failed(f"{why} (HTTP {exc.code})")
+    except URLError as exc:
+        return failed(f"its worker does not answer ({exc.reason})")
+    except (OSError, TimeoutError) as exc:
+        return failed(f"its worker does not answer ({type(exc).__name__})")
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        return failed(f"not the answer of a Connect worker ({exc})")
+    if not offsets:
+        return failed(f"it has no offsets of {topic}")
+    return ReaderEvidence(reader=reader, kind="connect", topic=topic, offsets=offsets)
