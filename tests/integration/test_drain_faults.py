@@ -118,6 +118,20 @@ def test_wait_ends_with_its_time(broker: EmbeddedBroker, tmp_path: Path, capsys:
         assert "unread" in out and "4 to go" in err
 
 
+def test_who_holds_an_open_transaction_is_said(
+    broker: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Kit(broker, tmp_path) as kit:
+        topic = kit.topic()
+        kit.transaction(topic, 1, end="open")
+        kit.commit("g-" + topic, topic, {0: 0})
+        assert cli.run(["drain", "--topic", topic, "--group", "g-" + topic, *address(broker)]) == 3
+        out, err = capsys.readouterr()
+    assert "open_transaction" in out
+    assert f"open transaction on {topic}[0] (producer id" in err
+    assert "Kafka ends it by itself in at most" in err
+
+
 def address(broker: EmbeddedBroker) -> list[str]:
     return ["--bootstrap-server", broker.bootstrap]
 

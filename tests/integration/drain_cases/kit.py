@@ -312,8 +312,13 @@ class Kit:
             assert time.monotonic() < deadline, f"{group}: {got} of {read} records, assignment {consumer.assignment()}"
         return consumer
 
-    def share_consumer(self, group: str, topic: str, *, take: int, acknowledge: int) -> None:
-        """A share consumer that is given ``take`` records, and acknowledges the first ``acknowledge`` of them."""
+    def share_consumer(
+        self, group: str, topic: str, *, take: int, acknowledge: int, rest: str | None = "RELEASE"
+    ) -> None:
+        """A share consumer that is given ``take`` records, and acknowledges the first ``acknowledge`` of them.
+
+        ``rest``: what it says of the others, RELEASE or REJECT; None keeps them without a word (they stay acquired).
+        """
         from confluent_kafka import AcknowledgeType, ShareConsumer
 
         set_earliest = ConfigResource(
@@ -336,8 +341,10 @@ class Kit:
             for message in consumer.poll(0.2):
                 if message.error() is None:
                     got += 1
-                    kind = AcknowledgeType.ACCEPT if got <= acknowledge else AcknowledgeType.RELEASE
-                    consumer.acknowledge(message, kind)
+                    if got <= acknowledge:
+                        consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+                    elif rest is not None:
+                        consumer.acknowledge(message, AcknowledgeType[rest])
             assert time.monotonic() < deadline, f"{group}: {got} of {take} records"
         consumer.commit_sync(30)
 

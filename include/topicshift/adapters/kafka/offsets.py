@@ -120,7 +120,10 @@ async def _ask(
             if error is not None:
                 errors[p], codes[p] = f"{code}: {error}", code
             elif found[p][name] is None:
-                errors[p], codes[p] = f"the broker gave no {name} offset", "OFFSET_NOT_AVAILABLE"
+                errors.setdefault(
+                    p, f"topic {topic}, partition {p}: its leader gave no {name} offset; it may be changing"
+                )
+                codes.setdefault(p, "OFFSET_NOT_AVAILABLE")
     rows = {p: PartitionOffsets(v.get("start"), v.get("stable"), v.get("end"), errors.get(p)) for p, v in found.items()}
     return rows, codes
 
