@@ -64,7 +64,7 @@ def test_spark_agrees(case: Case, spark: SparkSession, request: pytest.FixtureRe
         config = broker.write_client_properties(scenario.user, tmp_path / "client.properties")
         question = drain_verification.parse_question(asked, "certificate.json")
         properties = client_properties(str(config), None)
-        answer = drain_verification.answer(spark, properties, question, timeout_s=10)
+        answer = drain_verification.answer(spark, properties, question, timeout_s=60)
     assert answer.verdict in ALLOWED[case.verdict], answer.reason
     # What is wrong use on the command line comes to the job as a certificate that says unknown.
     assert answer.exit_code == (4 if case.exit_code == 2 else case.exit_code), answer.reason

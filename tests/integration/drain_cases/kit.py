@@ -227,7 +227,7 @@ class Kit:
             finally:
                 consumer.close()
 
-        wait_for(f"the cleaner has left {left} records of {topic}", read, 120)
+        wait_for(f"the cleaner has left {left} records of {topic}", read, 300)
 
     # ----------------------------------------------------------------------------------------------------- records
 
