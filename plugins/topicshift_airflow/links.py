@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
+
+MOUNT = "/topicshift"
+"""Where the plugin mounts :mod:`topicshift_airflow.web`."""
+
+
+def page_of(evidence_url: str) -> str:
+    """Where a person's browser can open a file of evidence; nothing for nothing.
+
+    Airflow's pages drop every link that is neither ``http`` nor their own, so a local folder or a bucket is shown by
+    the plugin. What is on the web already stays where it is.
+    """
+    if not evidence_url or evidence_url.startswith(("http://", "https://")):
+        return evidence_url
+    folder, _, name = evidence_url.rpartition("/")
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    return f"{base}{MOUNT}/evidence/{quote(unquote(folder.rpartition('/')[2]))}/{quote(unquote(name))}"
 
 
 class EvidenceLink(BaseOperatorLink):
@@ -16,5 +34,5 @@ class EvidenceLink(BaseOperatorLink):
     name = "Evidence"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """The URL of the file that this task wrote, or nothing."""
-        return str(getattr(operator, "evidence_url", ""))
+        """A link to the file that this task wrote, or nothing."""
+        return page_of(str(getattr(operator, "evidence_url", "")))

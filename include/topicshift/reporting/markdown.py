@@ -45,7 +45,7 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
             f"| rule that placed the keys | {impact['partitioner'].get('name') or 'not recognised'} "
             f"({impact['partitioner'].get('fit') or 0:.1%}) |",
             "",
-            f"Full report: {impact_url}",
+            f"[Full report]({impact_url})",
             "",
         ]
     shown = [f for f in plan.findings if f.level is not Level.INFO]

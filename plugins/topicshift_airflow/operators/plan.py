@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.core.spec import Approval
 from topicshift.steps.approvals import find_approval, record_approval
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import EvidenceLink, page_of
 from topicshift_airflow.operators.base import RETRIES, AskingOperator, Question, StepOperator
 from topicshift_airflow.runtime import (
     SPEC_FOLDER,
@@ -146,7 +146,9 @@ class ApprovePlan(AskingOperator):
         return Question(
             f"Move {source.name} ({source.partitions} partitions) to {target.name} ({target.partitions})?",
             plan_markdown(
-                plan, json.loads(run.read("impact.json")), run.evidence.url(run.row.migration_id, "impact.html")
+                plan,
+                json.loads(run.read("impact.json")),
+                page_of(run.evidence.url(run.row.migration_id, "impact.html")),
             ),
             timedelta(days=3),
             about,
