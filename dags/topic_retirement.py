@@ -41,6 +41,8 @@ with DAG(
     find_due = FindDue(task_id="find_due", doc_md=TASKS["retire.find_due"])
     due: Any = find_due.output
 
+    finished = Finished(task_id="finished", trigger_rule="none_failed", doc_md=TASKS["retire.finished"])
+
     @task_group(group_id="retire")
     def retire(migration: str) -> None:
         """One migration; what befalls it does not touch the others."""
@@ -56,7 +58,7 @@ with DAG(
         )
         check >> approve >> scream >> delete
         [scream, delete] >> let_in_again
+        # Letting everybody in again after a failure must not make the run green: the deletion counts.
+        [delete, let_in_again] >> finished
 
-    # Letting everybody in again after a failure must not make the run green: its last task decides.
-    finished = Finished(task_id="finished", trigger_rule="none_failed", doc_md=TASKS["retire.finished"])
-    retire.expand(migration=due) >> finished
+    retire.expand(migration=due)

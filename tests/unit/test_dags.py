@@ -200,3 +200,10 @@ def test_the_form_has_the_fields_of_a_spec(parsed: Any) -> None:
     assert {"spec_file", "source", "target", "cutover", "producers", "consumers"} <= set(
         parsed["dags"]["topic_migration"]["params"]
     )
+
+
+def test_a_failed_retirement_cannot_leave_its_run_green(parsed: Any) -> None:
+    tasks = parsed["dags"]["topic_retirement"]["tasks"]
+    leaves = set(tasks) - {up for task in tasks.values() for up in task["up"]}
+    assert leaves == {"finished"}, "a run is as good as its last tasks"
+    assert "retire.delete" in tasks["finished"]["up"] and tasks["finished"]["rule"] == "none_failed"
