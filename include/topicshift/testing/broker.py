@@ -29,6 +29,7 @@ from topicshift.testing import ports_free
 from topicshift.testing.java import find_java
 from topicshift.testing.process import GuardedProcess
 from topicshift.testing.runfolder import ROOT, RunFolder, write_private
+from topicshift.testing.signals import ended_on_signal
 
 SUPERUSER = "admin"
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -417,8 +418,6 @@ def _listens(port: int) -> bool:
 def main(argv: list[str] | None = None) -> int:
     """Run one by hand until Ctrl-C or SIGTERM: ``python -m topicshift.testing.broker --run-folder DIR``."""
     import argparse
-    import signal
-    import threading
 
     parser = argparse.ArgumentParser(prog="python -m topicshift.testing.broker", description=main.__doc__)
     parser.add_argument("--run-folder", required=True, type=Path, help="where data, configs and logs go")
@@ -429,9 +428,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, help="the client port; a free one by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     args = parser.parse_args(argv)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_on_signal()
     folder = RunFolder(args.run_folder)
     names = (SUPERUSER, *args.user) if args.authorizer else ()
     users = {name: folder.secret(f"kafka-{name}", 32) for name in names}

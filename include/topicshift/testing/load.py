@@ -17,9 +17,7 @@ import argparse
 import json
 import logging
 import random
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from topicshift.adapters.kafka.connect import client_config
+from topicshift.testing.signals import ended_on_signal
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -74,13 +73,6 @@ def zipf_choice(indices: list[int], seed: int, skew: float = 0.8) -> Iterator[in
     chooser = random.Random(seed)  # noqa: S311 - test traffic
     while True:
         yield from chooser.choices(indices, cum_weights=weights, k=1000)
-
-
-def _stop_on_signal() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -145,7 +137,7 @@ def run_producer(args: argparse.Namespace) -> int:
     """Produce ``--rate`` records/s for the keys of this process until SIGTERM, following the route."""
     from topicshift.client import RoutedProducer, RoutePaused
 
-    stop = _stop_on_signal()
+    stop = ended_on_signal()
     journal = Journal(args.log, "sent", args.name)
     seqs: dict[str, int] = json.loads(args.seqs.read_text()) if args.seqs else {}
     mine = [i for i in range(args.keys) if i % args.of == args.index]
@@ -191,7 +183,7 @@ def run_consumer(args: argparse.Namespace) -> int:
     """Process every record of the group, ``--delay-ms`` each, until SIGTERM, following the route."""
     from topicshift.client import RoutedConsumer
 
-    stop = _stop_on_signal()
+    stop = ended_on_signal()
     journal = Journal(args.log, "processed", args.group or args.name)
 
     def changed(status: Status, topic: str, epoch: int) -> None:

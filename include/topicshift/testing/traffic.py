@@ -6,9 +6,7 @@ The producers and consumers of the demo, without a migration: for a person who w
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from topicshift.adapters.kafka.properties import load_client_properties
 from topicshift.core.errors import TopicshiftError
 from topicshift.testing.load_life import Life, LoadFailed
 from topicshift.testing.rights import consumer_rights, grant, orchestrator_rights, producer_rights
+from topicshift.testing.signals import ended_on_signal
 
 SOURCE = "payments"
 PARTITIONS = 6
@@ -62,9 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--clients", type=Path, required=True, help="folder of client properties, NAME.properties")
     parser.add_argument("--folder", type=Path, required=True, help="where the processes keep their logs")
     args = parser.parse_args(argv)
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ended = ended_on_signal()
     args.folder.mkdir(parents=True, exist_ok=True)
     life = Life(args.folder, lambda user: args.clients / f"{user}.properties", topic=SOURCE)
     try:
