@@ -1,0 +1,71 @@
+"""A hanging transaction on the source, in a real Airflow: a person is asked, and their yes alone aborts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.test_fence_real import hang
+
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.testing.airflow_api import wait_until
+from topicshift.testing.stack import ORCHESTRATOR, Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+DAG, TASK = "topic_migration", "stop_producers.transactions"
+
+
+class Source:
+    """What ``hang`` wants to know."""
+
+    source = "hanging-orders"
+
+
+def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack) -> None:
+    api, topic = stack.airflow, Source.source
+    config = stack.broker.superuser_config()
+    native = AdminClient(config)
+    native.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    producer = Producer({**config, "partitioner": "murmur2_random"})
+    for n in range(40):
+        producer.produce(topic, key=f"k{n}", value="v")
+    assert producer.flush(30) == 0
+    with KafkaAdmin(config) as admin:
+        ends = {p: o.end or 0 for p, o in admin.offsets(topic).items()}
+    read = [TopicPartition(topic, p, end) for p, end in ends.items()]
+    commits = ConsumerGroupTopicPartitions("hanging-ledger", read)
+    native.alter_consumer_group_offsets([commits])["hanging-ledger"].result(30)
+    hang(Source(), stack.broker, partition=1)  # type: ignore[arg-type]
+    spec: dict[str, Any] = {
+        "source": topic,
+        "partitions": 4,
+        "approvals": {"plan": "auto", "cutover": "auto", "retire": "required"},
+        "producers": [{"name": "till", "kind": "manual"}],
+        "consumers": [{"name": "ledger", "kind": "manual", "group": "hanging-ledger"}],
+    }
+    run_id = api.trigger(DAG, spec)
+
+    def asked() -> bool:
+        failed = [t for t, state in api.task_states(DAG, run_id).items() if state == "failed"]
+        assert not failed, "\n".join(api.task_log(DAG, run_id, t) for t in failed)[-4000:]
+        return bool(api.hitl_pending(DAG, run_id))
+
+    wait_until(asked, 240, "the question")
+    try:
+        (question,) = api.hitl_pending(DAG, run_id)
+        assert question["task_instance"]["task_id"] == TASK
+        assert "777000, epoch 0" in question["body"]
+        assert "nothing is aborted" in question["body"]
+        with KafkaAdmin(stack.broker.config(ORCHESTRATOR)) as admin:
+            row = admin.offsets(topic)[1]
+            assert (row.end_committed, row.end) == (ends[1], ends[1] + 1)
+            api.hitl_answer(DAG, run_id, TASK, "Abort")
+            wait_until(lambda: api.task_states(DAG, run_id)[TASK] == "success", 90, "the abort")
+            row = admin.offsets(topic)[1]
+            assert row.end_committed == row.end == ends[1] + 2
+        log = api.task_log(DAG, run_id, TASK) + api.task_log(DAG, run_id, TASK, 2)
+        assert "aborted on the word of user:" in log
+    finally:
+        api.set_run_state(DAG, run_id, "failed")
