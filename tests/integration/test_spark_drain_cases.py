@@ -11,6 +11,7 @@ from tests.integration.test_drain_cases import fence_of, inputs_of
 
 import drain_verification
 from topicshift.adapters.kafka.reader import KafkaDrainReader
+from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.certificate import DrainCertificate
 from topicshift.core.verification import Answer, DrainVerification
 from topicshift.steps.drain import take_certificate
@@ -79,3 +80,32 @@ def test_spark_agrees(case: Case, spark: SparkSession, request: pytest.FixtureRe
         assert read[place][0] == reason, f"{place}: {read[place]}, the library says {told[place]}"
         # The library stops at a first record where that is enough; the job counts them all.
         assert left is None or read[place][1] in (left, None), f"{place}: {read[place]}, the library says {told[place]}"
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_checkpoint_of_a_real_query_is_read(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> None:
+    with Kit(broker, tmp_path) as kit:
+        topic = kit.topic(2)
+        kit.produce(topic, 3, 0)
+        kit.produce(topic, 2, 1)
+        checkpoint = tmp_path / "checkpoint"
+
+        def run() -> None:
+            source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+            read = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
+            query = (
+                read.writeStream.format("noop")
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(120)
+
+        run()
+        found = read_checkpoint("enrich", str(checkpoint), topic)
+        assert (found.error, found.offsets) == (None, {0: 3, 1: 2})
+        kit.produce(topic, 1, 1)
+        assert read_checkpoint("enrich", str(checkpoint), topic).offsets == {0: 3, 1: 2}
+        run()
+        assert read_checkpoint("enrich", str(checkpoint), topic).offsets == {0: 3, 1: 3}
