@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,10 +97,14 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute)."""
+    """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute).
+
+    Its spec files are those of ``tests/specs``.
+    """
     from topicshift.testing.stack import Stack
 
-    running = Stack(tmp_path_factory.mktemp("stack"))
+    specs = Path(__file__).parent / "specs"
+    running = Stack(tmp_path_factory.mktemp("stack"), environment={"TOPICSHIFT_SPECS": str(specs)})
     running.start()
     try:
         yield running

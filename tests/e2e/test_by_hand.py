@@ -1,0 +1,170 @@
+"""Applications that a person moves: answers are checked against Kafka, and a cleared task changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.e2e.small import Run, Topic, until
+
+from topicshift.adapters.journal import SqlJournal
+from topicshift.ports import Acl
+from topicshift.testing.broker import SUPERUSER
+from topicshift.testing.stack import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+
+FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "switch_consumers.switch"
+AFTER = 20
+"""Records that are written to the target after the switch."""
+
+
+@dataclass
+class Moved:
+    """What came of a migration by hand."""
+
+    topic: Topic
+    run: Run
+    acls_before: frozenset[Acl]
+    acls_after_lie: frozenset[Acl]
+    said_to_lie: str
+    given_back: Any
+    said_to_member: str
+    seeded: dict[int, int | None]
+    read_on_target: int
+
+
+@pytest.fixture(scope="module")
+def moved(stack: Stack) -> Moved:
+    """A person confirms what is not true, is refused, mends it and goes on; twice."""
+    topic = Topic(stack, "invoices", "invoices-ledger").make()
+    with topic.admin() as admin:
+        acls_before = admin.acls()
+        values = topic.values(freeze_budget="30s", retire_after="1s", retire_scream_test="2s")
+        run = Run.start(stack.airflow, "topic_migration", values)
+        run.question(FENCE)
+        with topic.writing(user=SUPERUSER):  # whom no DENY reaches
+            run.answer(FENCE)
+            run.wait("failed")
+        said_to_lie, given_back = run.log(FENCE), stack.airflow.xcom("topic_migration", run.run_id, "give_back")
+        acls_after_lie = admin.acls()
+        with topic.reading(topic.name):
+            until(lambda: left(admin, topic) == 0, "the group to read what the liar wrote")
+        run.clear("create_target.create")
+        run.answer(FENCE)
+        run.question(BY_HAND)
+        topic.write(topic.target, AFTER)
+        run.answer(BY_HAND)
+        run.question(SWITCH, map_index=0)
+        with topic.reading(topic.name):
+            until(lambda: bool(admin.describe_groups([topic.group])[topic.group].members), "a member of the group")
+            run.answer(SWITCH, map_index=0)
+            run.wait("failed")
+        said_to_member = run.log(SWITCH, map_index=0)
+        # More is cleared than is needed: what has happened is not done again, nobody is stopped or asked again.
+        run.clear("create_target.create")
+        until(lambda: None not in commits(admin, topic).values(), "the group's offsets on the target")
+        seeded = commits(admin, topic)
+        with topic.reading(topic.target) as seen:
+            run.wait("success")
+            until(lambda: len(seen) >= AFTER, "the group to read the target")
+    return Moved(
+        topic,
+        run,
+        acls_before,
+        acls_after_lie,
+        said_to_lie,
+        given_back,
+        said_to_member,
+        seeded,
+        read_on_target=len(seen),
+    )
+
+
+def commits(admin: Any, topic: Topic) -> dict[int, int | None]:
+    """Where the group stands on the target."""
+    return dict(admin.commits([topic.group], topic.target, range(6))[topic.group].offsets)
+
+
+def left(admin: Any, topic: Topic) -> int:
+    """Records of the source that the group has not read."""
+    at = admin.commits([topic.group], topic.name, range(topic.partitions))[topic.group].offsets
+    return sum(o.end - (at[p] or 0) for p, o in admin.offsets(topic.name).items())
+
+
+def test_a_stop_that_the_offsets_contradict_is_refused_and_given_back(moved: Moved) -> None:
+    assert "could not be fenced" in moved.said_to_lie
+    assert moved.given_back == {
+        "decision": "to_source",
+        "why": "no producer was pointed to the target",
+        "start_by_hand": ["checkout"],
+    }
+    created = {a for a in moved.acls_after_lie - moved.acls_before if a.name != moved.topic.target}
+    assert not created and moved.acls_before <= moved.acls_after_lie, "the fence must be gone to the last binding"
+
+
+def test_a_group_that_is_said_to_be_stopped_and_is_not_is_named(moved: Moved) -> None:
+    assert f"Group {moved.topic.group} still has 1 members" in moved.said_to_member
+
+
+def test_the_honest_answers_move_it(moved: Moved) -> None:
+    assert set(moved.seeded.values()) == {0}, "seeded at the log start, so that auto.offset.reset=latest loses nothing"
+    assert moved.read_on_target == AFTER
+    with pytest.raises(RuntimeError):
+        moved.topic.write(moved.topic.name, 1)
+
+
+@pytest.fixture
+def journal(stack: Stack) -> Iterator[SqlJournal]:
+    opened = SqlJournal(stack.journal_url)
+    yield opened
+    opened.close()
+
+
+def test_tasks_cleared_twice_after_the_end_change_nothing(moved: Moved, journal: SqlJournal) -> None:
+    (row,) = journal.find(source=moved.topic.name)
+
+    def world() -> Any:
+        with moved.topic.admin() as admin:
+            topics = {n: admin.topic(n) for n in (moved.topic.name, moved.topic.target)}
+            return topics, admin.acls(), commits(admin, moved.topic), journal.steps(row.migration_id)
+
+    before = world()
+    tasks = ["plan.decide", "create_target.create", "stop_producers.ready", FENCE, "drain.certificate", SWITCH]
+    for _ in range(2):
+        moved.run.api.clear("topic_migration", moved.run.run_id, ["plan.read_spec", *tasks], downstream=False)
+        moved.run.wait("success")
+        states = moved.run.states()
+        assert [states.get(task) or states[f"{task}[0]"] for task in tasks] == ["skipped"] * len(tasks)
+        assert world() == before
+    assert journal.current(row.migration_id).state == "done"
+
+
+def test_the_source_is_retired_only_when_it_is_due_unread_and_approved(moved: Moved, journal: SqlJournal) -> None:
+    topic, api = moved.topic, moved.run.api
+    (row,) = journal.find(source=topic.name)
+    api.unpause("topic_retirement")
+    try:
+        # Its own retention of seven days has not passed: the daily run leaves it alone, and is no failure.
+        early = Run.start(api, "topic_retirement", {}).wait("success")
+        assert {s for t, s in early.states().items() if t.startswith("retire.")} == {"skipped"}
+        with topic.admin() as admin:
+            admin.alter_topic_configs(topic.name, set_={"retention.ms": "1000"})
+            with topic.reading("^invoice.*", group="invoices-nightly", user=SUPERUSER):
+                nightly = "invoices-nightly"
+                until(lambda: bool(admin.describe_groups([nightly])[nightly].members), "a reader by pattern")
+                read = Run.start(api, "topic_retirement", {"migration": topic.name}).wait("failed")
+                assert f"These groups still read it: {nightly}" in read.log("retire.check", map_index=0)
+            asked = Run.start(api, "topic_retirement", {"migration": row.migration_id})
+            question = asked.answer("retire.approve", map_index=0)
+            assert question["options"] == ["Delete it", "Keep it"] and "cannot be undone" in question["body"]
+            asked.wait("success")
+            assert admin.topic(topic.name) is None and admin.topic(topic.target) is not None
+            assert not [a for a in admin.acls() if a.name == topic.name and a.permission == "DENY"]
+        assert journal.current(row.migration_id).state == "retired"
+        again = Run.start(api, "topic_retirement", {"migration": row.migration_id}).wait("failed")
+        assert "is retired, not done" in again.log("find_due")
+    finally:
+        api.set_paused("topic_retirement", True)

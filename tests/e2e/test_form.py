@@ -1,0 +1,112 @@
+"""A person migrates a live topic from Airflow's pages: the form, the approvals, the result, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+from tests.e2e.small import Run
+from tests.e2e.ui import Ui, logged_in
+
+from topicshift.testing.load_life import Life
+from topicshift.testing.load_proof import prove
+from topicshift.testing.stack import Stack
+from topicshift.testing.traffic import start_traffic
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+
+DAG_ID = "topic_migration"
+SWITCH = "producers_first.switch_producers.switch"
+
+
+@pytest.fixture(scope="module")
+def ui(stack: Stack) -> Iterator[Ui]:
+    """A browser in which ``admin`` is logged in."""
+    with logged_in(stack.services.url, "admin", json.loads(stack.services.passwords_file.read_text())["admin"]) as page:
+        yield page
+
+
+def test_what_is_typed_wrong_is_said_in_words_where_the_person_looks(ui: Ui, stack: Stack) -> None:
+    """Airflow's page itself says "Bad Request" and no more: so nothing that is typed may be refused by the page."""
+    ui.open_form(DAG_ID)
+    ui.type_in("source", "pay/ments")
+    ui.type_in("partitions", "0")
+    ui.write_json("producers", [{"nam": "checkout"}])
+    ui.write_json("consumers", [{"name": "ledger", "group": "ledger"}])
+    answer = ui.answer_of_the_form()
+    assert answer["status"] == 200
+    run = Run(stack.airflow, DAG_ID, answer["body"]["dag_run_id"]).wait("failed")
+    ui.open_run(DAG_ID, run.run_id, "plan.read_spec")
+    page = ui.page.locator("body")
+    for said in ("is no topic name", "Did you mean `name`", "partitions"):
+        expect(page).to_contain_text(said)
+    assert run.states()["give_back"] == "skipped"
+
+
+def test_a_list_that_is_no_json_cannot_be_sent(ui: Ui) -> None:
+    ui.open_form(DAG_ID)
+    ui.write_text("consumers", '[{"name": ')
+    expect(ui.dialog.get_by_role("button", name="Trigger")).to_be_disabled()
+    expect(ui.dialog).to_contain_text("is not valid JSON")
+
+
+def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, tmp_path: Path) -> None:
+    life = Life(tmp_path / "life", stack.properties_file, topic="orders", keys=500, rate=30.0)
+    try:
+        start_traffic(stack.broker.superuser_config(), life, lambda _: None, backlog=2000)
+        run = fill_in(ui, stack, life, tmp_path)
+        run.question("approve.plan")
+        said = ui.answer(DAG_ID, run.run_id, "approve.plan", "Approve")
+        assert "Move orders (6 partitions) to orders-v2 (30)?" in said and "keys that change their partition" in said
+        run.question(SWITCH)
+        said = ui.answer(DAG_ID, run.run_id, SWITCH, "Approve")
+        assert "Switch the producers of orders to orders-v2?" in said
+        run.wait("success", timeout=300)
+        report_in_browser(ui, run)
+        life.finish()
+    finally:
+        life.stop()
+    proof = prove(tmp_path / "life")
+    assert set(proof["groups"]) == {"ledger", "fraud", "search"}
+    for group in proof["groups"].values():
+        assert (group["lost"], group["duplicated"], group["out_of_order"]) == (0, 0, 0)
+        assert group["processed"] == proof["sent"] > 2000
+    assert proof["sent_by_topic"]["orders-v2"] > 0, "producers must have gone on with the target"
+    assert len(proof["freezes"]) == 1
+
+
+def fill_in(ui: Ui, stack: Stack, life: Life, pictures: Path) -> Run:
+    """The form as a person fills it in: what is needed stands open, the rest is opened section by section."""
+    ui.open_form(DAG_ID)
+    ui.type_in("source", "orders")
+    ui.type_in("partitions", "30")
+    ui.page.screenshot(path=pictures / "form.png")
+    ui.write_json("producers", [{"name": app.name} for app in life.producers])
+    ui.write_json("consumers", [{"name": group, "group": group} for group in life.groups])
+    ui.open_section("Options: Cut-over")
+    ui.choose("cutover", "producers_first")
+    ui.open_section("Options: Proof")
+    ui.type_in("ordering_sequence_header", "seq")
+    answer = ui.answer_of_the_form()
+    assert answer["status"] == 200, answer
+    return Run(stack.airflow, DAG_ID, answer["body"]["dag_run_id"])
+
+
+def report_in_browser(ui: Ui, run: Run) -> None:
+    """The last task links to the report, which opens in the browser and says that it is proven."""
+    ui.open_run(DAG_ID, run.run_id, "verify.report/details")
+    link = ui.page.get_by_role("link", name="Evidence")
+    expect(link).to_be_visible()
+    link.click()
+    expect(ui.page).to_have_url(re.compile(r"/topicshift/evidence/orders-[^/]+/report\.html$"))
+    expect(ui.page.locator("body")).to_contain_text("orders-v2")
+    expect(ui.page.locator("body")).to_contain_text(re.compile("proven", re.IGNORECASE))
+    url = ui.page.url
+    assert httpx.get(url, trust_env=False).status_code == 401, "evidence is for those who are logged in"
+    assert ui.page.request.get(url.replace("report.html", "no.html")).status == 404
+    assert ui.page.request.get(url.replace("report.html", "..%2f..%2f..%2fpasswords.json")).status == 404

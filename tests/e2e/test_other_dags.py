@@ -1,0 +1,156 @@
+"""Going back, assessing, and a migration of the calendar, through a real scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.small import Run, Topic, trail_is_intact, until
+
+from topicshift.adapters.journal import SqlJournal
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.core.spec_io import load_spec
+from topicshift.testing.airflow_api import AirflowApi
+from topicshift.testing.load_life import App, Life
+from topicshift.testing.load_proof import prove
+from topicshift.testing.rights import allow, grant
+from topicshift.testing.stack import Stack
+from topicshift.testing.traffic import start_traffic
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+
+SWITCH = "switch_producers.switch"
+SPECS = Path(__file__).parents[1] / "specs"
+
+
+@pytest.fixture
+def journal(stack: Stack) -> Iterator[SqlJournal]:
+    opened = SqlJournal(stack.journal_url)
+    yield opened
+    opened.close()
+
+
+def test_a_rollback_before_the_first_record_puts_everything_back(
+    stack: Stack, journal: SqlJournal, tmp_path: Path
+) -> None:
+    api, source, target = stack.airflow, "bookings", "bookings-v2"
+    life = Life(
+        tmp_path / "life",
+        stack.properties_file,
+        topic=source,
+        keys=50,
+        rate=20,
+        producers=(App("checkout", 1),),
+        consumers=(App("ledger", 1),),
+    )
+    config = stack.broker.superuser_config()
+    admin = KafkaAdmin(config)
+    try:
+        start_traffic(config, life, lambda _: None, backlog=300)
+        grant(config, allow("legacy", "TOPIC", source, "WRITE", "DESCRIBE"))
+        acls = admin.acls()
+        values = {
+            "source": source,
+            "partitions": 12,
+            "producers": [{"name": "checkout", "principal": "User:checkout"}],
+            "consumers": [{"name": "ledger", "group": "ledger"}],
+            "ordering_sequence_header": "seq",
+        }
+        run = Run.start(api, "topic_migration", values)
+        run.question("approve.plan")
+        second = Run.start(api, "topic_migration", values).wait("failed")
+        assert f"held by topic_migration/{run.run_id}, which is running" in second.log("plan.read_spec")
+        run.answer("approve.plan")
+        run.question(SWITCH)
+        assert life.frozen()[0] == ["sent-checkout-0"]
+        assert admin.topic(target) is not None
+        assert {a.principal for a in admin.acls() - acls if a.permission == "DENY"} == {"User:legacy"}
+        refused = Run.start(api, "topic_rollback", {"migration": source}).wait("failed")
+        assert "still running" in refused.log("observe")
+        api.set_run_state("topic_migration", run.run_id, "failed")
+        back = Run.start(api, "topic_rollback", {"migration": source}).wait("success")
+        assert api.xcom("topic_rollback", back.run_id, "observe")["type"] == "free"
+        assert not life.frozen()[0], "producers must write to the source again"
+        assert admin.topic(target) is None
+        assert admin.acls() == acls
+        (row,) = [r for r in journal.find(source=source) if r.state == "rolled_back"]
+        assert trail_is_intact(journal, row.migration_id)
+        sent = life.counts()["sent"]
+        until(lambda: life.counts()["sent"] > sent, "records that are sent after the rollback")
+        again = Run.start(api, "topic_rollback", {"migration": row.migration_id}).wait("failed")
+        assert "rolled back already" in again.log("observe")
+        life.finish()
+    finally:
+        life.stop()
+        admin.close()
+    proof = prove(tmp_path / "life")
+    assert set(proof["sent_by_topic"]) == {source}
+    ledger = proof["groups"]["ledger"]
+    assert (ledger["lost"], ledger["duplicated"], ledger["out_of_order"]) == (0, 0, 0)
+    assert ledger["processed"] == proof["sent"]
+
+
+def test_an_assessment_reports_and_changes_nothing(stack: Stack, journal: SqlJournal) -> None:
+    topic = Topic(stack, "ratings", "ratings-ledger").make()
+
+    def world(admin: KafkaAdmin) -> Any:
+        return (
+            admin.topic_names(),
+            admin.topic(topic.name),
+            admin.offsets(topic.name),
+            admin.acls(),
+            admin.commits([topic.group], topic.name, range(topic.partitions)),
+        )
+
+    with topic.admin() as admin:
+        before = world(admin)
+        run = Run.start(stack.airflow, "topic_assessment", topic.values()).wait("success")
+        assert world(admin) == before
+    assert journal.find(source=topic.name) == []
+    answer = stack.airflow.xcom("topic_assessment", run.run_id, "report")
+    assert answer["ok"]
+    (folder,) = [p for p in stack.evidence.iterdir() if p.name.startswith("assessment-")]
+    impact = json.loads((folder / "impact.json").read_text())
+    assert (impact["records"], impact["distinct_keys"]) == (60, 10)
+    assert 6 in [c["partitions"] for c in impact["candidates"]]
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["plan_hash"] == answer["plan_hash"] and plan["target"]["partitions"] == 6
+    assert "ratings" in (folder / "impact.html").read_text()
+
+
+def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its_window(
+    stack: Stack, journal: SqlJournal
+) -> None:
+    api, dag_id = stack.airflow, "topic_migration__refunds"
+    spec = load_spec(SPECS / "refunds.yaml")
+    topic = Topic(stack, spec.source, spec.consumers[0].group).make()
+    api.wait_parsed(dag_id)
+    assert api.dag(dag_id)["is_paused"], "a schedule begins when a person says so"
+    api.unpause(dag_id)
+    try:
+        until(lambda: bool(api.dag_runs(dag_id)), "the scheduled run")
+        (run,) = api.dag_runs(dag_id)
+        assert run["run_type"] == "scheduled"
+        late = Run(api, dag_id, run["dag_run_id"]).wait("failed")
+    finally:
+        api.set_paused(dag_id, True)
+    states = late.states()
+    assert states["create_target.create"] == "success" and states["stop_producers.ready"] == "failed"
+    assert states["stop_producers.fence"] == "upstream_failed"
+    assert "this run might begin its freeze ended" in late.log("stop_producers.ready")
+    (row,) = journal.find(source=topic.name)
+    assert row.spec == spec.model_dump(mode="json") and row.owner == f"{dag_id}/{late.run_id}"
+    assert journal.step(row.migration_id, "freeze") is None
+    with topic.admin() as admin:
+        assert not [a for a in admin.acls() if a.name == topic.name and a.permission == "DENY"]
+
+
+def test_a_spec_that_is_wrong_has_a_dag_that_says_so(stack: Stack) -> None:
+    api: AirflowApi = stack.airflow
+    api.wait_parsed("topic_migration__misspelt")
+    api.unpause("topic_migration__misspelt")
+    run = Run.start(api, "topic_migration__misspelt", {}).wait("failed")
+    assert "Did you mean `source`" in run.log("read_spec")

@@ -1,0 +1,143 @@
+"""Airflow's pages as a person uses them, in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""A container has no sandbox; a test talks to loopback and to nobody else."""
+
+PATIENCE_MS = 60_000.0
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def browser_binary() -> str:
+    """The system's Chromium. Raises ``FileNotFoundError`` that says what to install."""
+    for name in NAMES:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise FileNotFoundError(
+        "There is no Chromium on this machine, so the form cannot be tested in a browser. Install it "
+        "(Debian: apt install chromium)."
+    )
+
+
+@contextmanager
+def logged_in(url: str, user: str, password: str) -> Iterator[Ui]:
+    """A browser with this user logged in."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_binary(), args=list(QUIET))
+        try:
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            page.set_default_timeout(PATIENCE_MS)
+            page.goto(url, wait_until="domcontentloaded")
+            page.fill("input[name=username]", user)
+            page.fill("input[type=password]", password)
+            page.keyboard.press("Enter")
+            page.wait_for_url(lambda at: "login" not in at)
+            yield Ui(page, url)
+        finally:
+            browser.close()
+
+
+class Ui:
+    """One logged-in page.
+
+    Args:
+        page: the page.
+        url: where Airflow answers.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+
+    # ------------------------------------------------------------------------------------------------ the form
+
+    @property
+    def dialog(self) -> Locator:
+        """The trigger form."""
+        return self.page.get_by_role("dialog")
+
+    def open_form(self, dag_id: str) -> None:
+        """Open a DAG's trigger form."""
+        self.page.goto(f"{self.url}/dags/{dag_id}", wait_until="domcontentloaded")
+        self.page.get_by_role("button", name="Trigger").first.click()
+        self.dialog.get_by_test_id("config-form").wait_for()
+
+    def open_section(self, name: str) -> None:
+        """Open one of the closed sections; the one that was open closes."""
+        header = self.dialog.get_by_test_id("config-form").get_by_role("button", name=name, exact=True)
+        header.click()
+        expect(header).to_have_attribute("aria-expanded", "true")
+
+    def type_in(self, field: str, value: str) -> None:
+        """Type into a text or number field that is visible."""
+        box = self.dialog.locator(f"[name='element_{field}']")
+        expect(box).to_be_visible()
+        box.fill(value)
+        box.press("Tab")
+
+    def choose(self, field: str, option: str) -> None:
+        """Choose from a drop-down that is visible."""
+        self.dialog.locator(f"#element_{field}").get_by_role("combobox").click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+
+    def write_json(self, field: str, value: Any) -> None:
+        """Replace the content of a JSON editor that is visible."""
+        self.write_text(field, json.dumps(value))
+
+    def write_text(self, field: str, text: str) -> None:
+        """Type anything into a JSON editor that is visible."""
+        editor = self.dialog.locator(f"#element_{field} .monaco-editor")
+        expect(editor).to_be_visible()
+        editor.click()
+        self.page.keyboard.press("Control+A")
+        self.page.keyboard.press("Delete")
+        self.page.keyboard.insert_text(text)
+        self.page.keyboard.press("Tab")
+
+    def submit(self) -> None:
+        """Press the form's button."""
+        self.dialog.get_by_role("button", name="Trigger").click()
+
+    def answer_of_the_form(self) -> Mapping[str, Any]:
+        """Press the form's button and return what Airflow answers: ``status`` and ``body``."""
+        with self.page.expect_response(lambda r: r.request.method == "POST" and "/dagRuns" in r.url) as caught:
+            self.submit()
+        return {"status": caught.value.status, "body": caught.value.json()}
+
+    # ------------------------------------------------------------------------------------------------ people
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> str:
+        """Answer a question on its page; returns what the page said before."""
+        path = f"/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/{task_id}/required_actions"
+        self.page.goto(self.url + path, wait_until="domcontentloaded")
+        button = self.page.get_by_test_id(f"hitl-option-{option}")
+        expect(button).to_be_enabled()
+        said = self.page.inner_text("body")
+        button.click()
+        expect(button).to_be_disabled()
+        return said
+
+    def open_run(self, dag_id: str, run_id: str, task_id: str = "") -> None:
+        """Open the page of a run, or of a task in it (``task_id/details`` for one of its tabs)."""
+        path = f"/dags/{dag_id}/runs/{quote(run_id, safe='')}" + (f"/tasks/{task_id}" if task_id else "")
+        self.page.goto(self.url + path, wait_until="domcontentloaded")
