@@ -5,21 +5,29 @@ Usage::
     python -m benchmarks.impact                        # 5 M records of about 100 bytes, 400 k keys, 7 candidates
     python -m benchmarks.impact --records 500000       # smaller
     python -m benchmarks.impact --bootstrap-server HOST:PORT --topic T     # a topic that is there already
+    python -m benchmarks.impact --growth 1,2,5,10      # millions of records: time against their number
+    python -m benchmarks.impact --distinct 10000000 --heap 640m            # every key its own: peak memory
 
 One Spark session, ``local[2]``, warm: every query runs once unmeasured, then all run in turn, ``--rounds`` times, so
 that whatever else the machine does meets all of them. Ratios are taken within a round; the median is shown. Three
 queries are measured: ``count()`` as everybody writes it (Spark's defaults), the same through the reader that the job
 uses (DataSource V2), and the job itself, whole: asking for offsets, reading, hashing, adding up, all figures.
 The loop is what a person would write: a consumer, ``murmur2`` for each record and count, a dictionary of sets.
+
+``--growth`` measures the whole job, warm, on topics of growing size, a key for every 12 records. ``--distinct`` runs
+it as a user does, with spark-submit under ``--heap``, and samples the resident memory of the driver's JVM and of the
+Python processes ten times a second.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +42,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.spark import local_spark
+from topicshift.testing.java import find_java
+from topicshift.testing.spark import local_spark, spark_jars
 
 ROOT = Path(__file__).resolve().parent.parent
 CANDIDATES = (6, 18, 24, 25, 30, 48, 60)
@@ -92,20 +101,10 @@ def loop(config: dict[str, Any], topic: str, partitions: int) -> dict[str, int]:
 
 
 def measure(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str) -> dict[str, Any]:
-    sys.path[:0] = [str(ROOT / "spark_jobs")]
-    import key_rehash_impact as job
-    from topicshift_spark.session import ship_code
+    job, spark = session()
     from topicshift_spark.source import read
 
-    spark = local_spark("benchmark-impact", cores=2, memory="3g", conf=job.SETTINGS)
-    ship_code(spark)
-    with tempfile.TemporaryDirectory() as folder:
-        request = job.parse(
-            [
-                *("--topic", arguments.topic, "--bootstrap-server", bootstrap, "--output", folder),
-                *("--candidates", ",".join(map(str, CANDIDATES))),
-            ]
-        )
+    request = request_for(job, arguments.topic, bootstrap)
     frozen = job.freeze(spark, request)
 
     def plain_count() -> int:
@@ -148,6 +147,130 @@ def measure(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: st
     return out
 
 
+def growth(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str) -> int:
+    """Seconds of the job against the number of records; the table on stdout."""
+    job, spark = session()
+    print("| records | distinct keys | seconds | microseconds a record |\n|---|---|---|---|")
+    for millions in [float(m) for m in arguments.growth.split(",")]:
+        records = int(millions * 1e6)
+        topic = f"{arguments.topic}-{records}"
+        say(f"writing {records:,} records")
+        fill(config, topic, records, max(1, records // 12), arguments.partitions)
+        request = request_for(job, topic, bootstrap)
+        taken = []
+        for number in range(arguments.rounds + 1):
+            started = time.monotonic()
+            result = job.measure(spark, request, job.freeze(spark, request))
+            if number:
+                taken.append(time.monotonic() - started)
+        seconds = statistics.median(taken)
+        keys = result.distinct_keys
+        print(f"| {records:,} | {keys:,} | {seconds:.2f} | {seconds / records * 1e6:.2f} |", flush=True)
+        AdminClient(config).delete_topics([topic])[topic].result(60)
+    spark.stop()
+    return 0
+
+
+def distinct(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str) -> int:
+    """Peak memory of the job, as spark-submit runs it, on a topic in which hardly a key comes twice."""
+    topic = f"{arguments.topic}-distinct"
+    say(f"writing {arguments.distinct:,} records, each with a key of its own")
+    fill_distinct(config, topic, arguments.distinct, arguments.partitions)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"),
+            *("--driver-memory", arguments.heap, "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.driver.host=127.0.0.1", "--jars", ",".join(map(str, spark_jars()))),
+            *(str(ROOT / "spark_jobs" / "key_rehash_impact.py"), "--topic", topic, "--output", folder),
+            *("--bootstrap-server", bootstrap, "--candidates", ",".join(map(str, CANDIDATES))),
+        ]
+        env = {**os.environ, "JAVA_HOME": str(find_java().home), "PYTHONPATH": str(ROOT / "include")}
+        env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        started = time.monotonic()
+        with Path(folder, "log").open("wb") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+            peak: dict[str, int] = {}
+            while process.poll() is None:
+                for name, size in resident(process.pid).items():
+                    peak[name] = max(peak.get(name, 0), size)
+                time.sleep(0.1)
+        seconds = time.monotonic() - started
+        if process.returncode:
+            say(Path(folder, "log").read_text(errors="replace")[-3000:])
+            return 1
+        found = json.loads(Path(folder, "impact.json").read_text())
+    assert found["distinct_keys"] == arguments.distinct, found["distinct_keys"]
+    print("| distinct keys | heap | seconds, start included | peak of the JVM | of all Python processes |")
+    print("|---|---|---|---|---|")
+    java, python = (f"{peak.get(name, 0) / 2**20:,.0f} MiB" for name in ("java", "python"))
+    print(f"| {arguments.distinct:,} | {arguments.heap} | {seconds:.0f} | {java} | {python} |")
+    return 0
+
+
+def resident(root: int) -> dict[str, int]:
+    """Resident bytes of a process and all below it, summed by kind; what is shared between forks counts once each."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has just ended
+        children.setdefault(int(after[1]), []).append(int(stat.parent.name))
+    todo, sums = [root], {"java": 0, "python": 0}
+    while todo:
+        pid = todo.pop()
+        todo += children.get(pid, [])
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        pss = next((int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")), 0) * 1024
+        sums["java" if name == "java" else "python"] += pss
+    return sums
+
+
+def fill_distinct(config: dict[str, Any], topic: str, records: int, partitions: int) -> None:
+    """As :func:`fill`, with a key of its own for every record, and small values."""
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    settings = {"partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 500_000}
+    producer = Producer({**config, **settings, "queue.buffering.max.messages": 500_000})
+    for i in range(records):
+        while True:
+            try:
+                producer.produce(topic, b"x" * 8, b"customer-%09d" % i)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(300):
+        raise SystemExit("not every record was acknowledged")
+
+
+def session() -> tuple[Any, Any]:
+    """The job's module and a warm-to-be session as it is measured."""
+    sys.path[:0] = [str(ROOT / "spark_jobs")]
+    import key_rehash_impact as job
+    from topicshift_spark.session import ship_code
+
+    spark = local_spark("benchmark-impact", cores=2, memory="3g", conf=job.SETTINGS)
+    ship_code(spark)
+    return job, spark
+
+
+def request_for(job: Any, topic: str, bootstrap: str) -> Any:
+    """What is asked of the job."""
+    with tempfile.TemporaryDirectory() as folder:
+        return job.parse(
+            [
+                *("--topic", topic, "--bootstrap-server", bootstrap, "--output", folder),
+                *("--candidates", ",".join(map(str, CANDIDATES))),
+            ]
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Key-rehash impact against count() and against a Python loop.")
     parser.add_argument("--records", type=int, default=5_000_000)
@@ -156,6 +279,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bootstrap-server")
     parser.add_argument("--topic", default="benchmark-impact")
+    parser.add_argument("--growth", help="millions of records, for instance 1,2,5,10")
+    parser.add_argument("--distinct", type=int, help="so many records, each with a key of its own")
+    parser.add_argument("--heap", default="3g", help="with --distinct: the driver's heap")
     parser.add_argument("--no-loop", dest="loop", action="store_false")
     arguments = parser.parse_args()
     with ExitStack() as stack:
@@ -164,6 +290,11 @@ def main() -> int:
         else:
             broker = stack.enter_context(EmbeddedBroker(heap="768m"))
             config, bootstrap = broker.config(), broker.bootstrap
+        if arguments.growth:
+            return growth(arguments, config, bootstrap)
+        if arguments.distinct:
+            return distinct(arguments, config, bootstrap)
+        if not arguments.bootstrap_server:
             say(f"writing {arguments.records:,} records")
             fill(config, arguments.topic, arguments.records, arguments.keys, arguments.partitions)
         found = measure(arguments, config, bootstrap)

@@ -13,6 +13,7 @@ wrong use, 4 when something could not be read. Credentials come from the propert
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 import secrets
 import sys
@@ -48,8 +49,11 @@ SETTINGS = {
     # Enough keys at once for numpy, and never more than so many bytes of them: keys may be a megabyte long.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 20),
+    # The job derives its shuffle from the offsets; planning anew between stages only takes time.
+    "spark.sql.adaptive.enabled": "false",
 }
 MAX_CANDIDATES = 50
+_DRIVER_BYTES = 256 << 20  # answers that the driver holds together
 _OFFSETS_PER_TASK = 2_000_000
 _SMALL = 100_000  # below this many offsets one task a partition is quicker than splitting
 
@@ -220,7 +224,10 @@ def scan(spark: SparkSession, records: DataFrame, plan: ScanPlan, boundaries_ms:
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
     measures = impact_query.with_measures(records, boundaries_ms)
     groups = impact_query.grouped(measures, plan.packing, plan.replicates)
-    rows = impact_query.summarised(groups, plan, tasks).toLocalIterator()
+    answers = impact_query.summarised(groups, plan, tasks)
+    # All tasks at once where the driver can hold their answers; else one after the other, the next one fetched ahead.
+    small = tasks * plan.answer_bytes <= _DRIVER_BYTES
+    rows = answers.collect() if small else answers.toLocalIterator(prefetchPartitions=True)
     return merge(bytes(row["sums"]) for row in rows) or nothing(plan)
 
 
@@ -249,7 +256,7 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
         plan = plan_of(earlier)
         sums = scan(spark, records, plan, boundaries, read_offsets)
     figures = Figures(sums, plan, design.fraction, request.names)
-    part = figures.partitioner(request.max_unexplained)
+    part = figures.partitioner(request.max_unexplained, frozen.edges_ms)
     totals = figures.totals()
     kind = model.kind_of(totals["records"], totals["keyed_records"])
     groups = _groups(spark, request, frozen, part.name or "murmur2", figures.burst) if request.commits else []
@@ -277,6 +284,7 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
             isolation="read_committed",
             seconds=round(time.monotonic() - started, 3),
             keys_shown=request.names.secret is None,
+            keys_shown_to=_user() if request.names.secret is None else None,
             hash_key=request.hash_key,
             sample=None
             if design.whole
@@ -291,6 +299,14 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
         ),
     )
     return result.model_copy(update={"findings": findings(result, request.max_unexplained)})
+
+
+def _user() -> str:
+    """Who runs this, as the operating system says it: a container may have a number without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def _iso(milliseconds: int | None) -> str | None:

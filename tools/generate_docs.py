@@ -201,6 +201,8 @@ def _text(node: ast.expr) -> str:
     """A string with what is filled in at run time shown as an ellipsis."""
     if isinstance(node, ast.Constant):
         return str(node.value)
+    if isinstance(node, ast.IfExp):
+        return f"{_text(node.body)} Or: {_text(node.orelse)}"
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(v) if isinstance(v, ast.Constant) else "…" for v in node.values)
     raise ValueError(f"line {node.lineno}: a text of a finding that this tool cannot read")

@@ -7,13 +7,14 @@ import hmac
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from topicshift.core import impact as model
 from topicshift.core import sampling, skew
-from topicshift.core.fingerprint import Bucket, Observed, RuleAt, fingerprint, spread
+from topicshift.core.fingerprint import Bucket, Observed, RuleAt, chances, fingerprint, spread, sure_of_one
 from topicshift.core.partitioning import expected_same_index, parents_of, partition_of
 from topicshift.core.sampling import Interval, burst_of, distinct, largest, student_t
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
@@ -131,16 +132,22 @@ class Figures:
             distinct=self.sums.keys.seen,
         )
 
-    def partitioner(self, max_unexplained: float) -> model.Partitioner:
+    def partitioner(self, max_unexplained: float, edges_ms: Sequence[int]) -> model.Partitioner:
         """The fingerprint, and where empty and null keys lie."""
         found = fingerprint(self.observed(), max_unexplained=max_unexplained)
         expected = partition_of(found.name or "murmur2", b"", self.plan.partitions)
         return found.model_copy(
             update={
                 "empty_keys": spread(self.sums.empty_keys.sum(axis=0).tolist(), expected),
-                "null_keys": spread(self.sums.null_keys.sum(axis=0).tolist(), None),
+                "null_keys": (null_keys := spread(self.sums.null_keys.sum(axis=0).tolist(), None)),
+                "null_keys_sure": null_keys != "one_partition" or self._null_keys_sure(edges_ms),
             }
         )
+
+    def _null_keys_sure(self, edges_ms: Sequence[int]) -> bool:
+        shortest = min((b - a for a, b in pairwise(edges_ms)), default=0)
+        slices = self.sums.null_slices.sum(axis=0).tolist()
+        return sure_of_one(self.plan.partitions, chances(slices, int(self.sums.null_bytes.sum()), shortest))
 
     def source(self) -> model.Source:
         """The topic as it is."""

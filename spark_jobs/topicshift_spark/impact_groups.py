@@ -73,8 +73,15 @@ def cuts(where: Mapping[str, Mapping[int, int]], partition: int) -> list[int]:
 
 def with_pieces(records: DataFrame, where: Mapping[str, Mapping[int, int]], partitions: Iterable[int]) -> DataFrame:
     """Adds ``piece``, the number of the piece a record lies in, counted within its partition."""
+    chosen = list(partitions)
+    # From Arrow it is a relation of the driver; from a list Spark would start Python workers for it.
     table = records.sparkSession.createDataFrame(
-        [(p, cuts(where, p)) for p in partitions], "partition int, cuts array<bigint>"
+        pa.table(
+            {
+                "partition": pa.array(chosen, pa.int32()),
+                "cuts": pa.array([cuts(where, p) for p in chosen], pa.list_(pa.int64())),
+            }
+        )
     )
     begun = F.filter("cuts", lambda cut: cut <= F.col("offset"))
     return records.join(F.broadcast(table), "partition").withColumn("piece", F.size(begun) - 1)

@@ -29,10 +29,10 @@ def shuffle_partitions(records: int, cores: int) -> int:
 
 def slice_number(timestamp: Column, boundaries_ms: Sequence[int]) -> Column:
     """The time slice of a record: how many of the ascending boundaries are not after its timestamp."""
-    millis = F.unix_millis(timestamp)
     out: Column = F.lit(len(boundaries_ms))
     for i in reversed(range(len(boundaries_ms))):
-        out = F.when(millis < F.lit(boundaries_ms[i]), F.lit(i)).otherwise(out)
+        # A boundary as a timestamp, once: no division a record.
+        out = F.when(timestamp < F.timestamp_millis(F.lit(boundaries_ms[i])), F.lit(i)).otherwise(out)
     return out
 
 
@@ -57,12 +57,11 @@ def grouped(measures: DataFrame, pack: Packing, replicates: int) -> DataFrame:
     sums = [F.sum("size").alias("value_bytes")]
     last = pack.fields - 1
     for long in range(pack.longs):
-        value: Column = F.lit(0).cast("long")
-        for slot in reversed(range(pack.per_long)):
-            number = long * pack.per_long + slot
-            if number < last:
-                one = F.lit(1 << slot * pack.bits).cast("long")
-                value = F.when(F.col("slice") == number, one).otherwise(value)
+        first = long * pack.per_long
+        within = F.col("slice") - F.lit(first)
+        one = F.call_function("shiftleft", F.lit(1).cast("long"), within * F.lit(pack.bits))
+        here = F.col("slice").between(first, min(first + pack.per_long, last) - 1)
+        value: Column = F.when(here, one).otherwise(F.lit(0).cast("long"))
         if long == last // pack.per_long:
             one = F.lit(1 << last % pack.per_long * pack.bits).cast("long")
             value = value + F.when(F.col("tombstone"), one).otherwise(F.lit(0).cast("long"))

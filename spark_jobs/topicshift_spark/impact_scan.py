@@ -30,6 +30,8 @@ _ADDED = (
     "tombstones",
     "keyed_bytes",
     "slices",
+    "null_slices",
+    "null_bytes",
     "moved_records",
     "relocated",
     "several",
@@ -82,6 +84,12 @@ class ScanPlan:
     replicates: int = 1
     top: int = 20
 
+    @property
+    def answer_bytes(self) -> int:
+        """About how large one task's answer can be: its arrays over the candidates, and the pairs it hands back."""
+        arrays = 2 * 8 * self.replicates * (sum(self.candidates) + 3 * self.partitions)
+        return arrays + PAIRS_KEPT * 32
+
 
 @dataclass
 class Sums:
@@ -95,6 +103,8 @@ class Sums:
     tombstones: Any  # [replicate]
     keyed_bytes: Any  # [replicate]
     slices: Any  # [replicate, slice]: keyed records
+    null_slices: Any  # [replicate, slice]: records without a key
+    null_bytes: Any  # [replicate]
     moved_records: Any  # [candidate, replicate]
     relocated: Any
     placed: list[Any]  # per candidate [replicate, M]: keyed records
@@ -210,6 +220,8 @@ class _Task:
             tombstones=np.zeros(g, np.int64),
             keyed_bytes=np.zeros(g, np.int64),
             slices=np.zeros((g, s), np.int64),
+            null_slices=np.zeros((g, s), np.int64),
+            null_bytes=np.zeros(g, np.int64),
             moved_records=np.zeros((c, g), np.int64),
             relocated=np.zeros((c, g), np.int64),
             placed=[np.zeros((g, m), np.int64) for m in plan.candidates],
@@ -246,6 +258,9 @@ class _Task:
             present = key.is_valid().to_numpy(zero_copy_only=False)
             gone = ~present
             sums.null_keys += _grid(rep[gone], part[gone], records[gone], g, n)
+            sums.null_bytes += np.bincount(rep[gone], size[gone], g).astype(np.int64)
+            for s in range(per_slice.shape[1]):
+                sums.null_slices[:, s] += np.bincount(rep[gone], per_slice[gone, s], g).astype(np.int64)
             key = key.filter(pa.array(present))
             data, offsets = binary(key)
             part, rep, records, size, lengths = (x[present] for x in (part, rep, records, size, lengths))

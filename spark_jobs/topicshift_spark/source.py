@@ -300,9 +300,12 @@ def read(
         # A topic that is deleted meanwhile must not come back to life, empty.
         "kafka.allow.auto.create.topics": "false",
         # The client's defaults are for low latency; a scan wants few, large answers (half the CPU time of a count).
-        "kafka.max.poll.records": "10000",
+        "kafka.max.poll.records": "20000",
         "kafka.max.partition.fetch.bytes": str(4 << 20),
         "kafka.receive.buffer.bytes": str(1 << 20),
+        # After each poll Spark asks for the log's ends on the connection on which the client has already sent the next
+        # fetch, and the broker answers in order. At the log's end that fetch waits its full time: half a second a task.
+        "kafka.fetch.max.wait.ms": "10",
         # A broker that has gone is an error within the time-out, not after several of them.
         "kafka.default.api.timeout.ms": str(int(poll_timeout_s * 1000)),
         "kafka.request.timeout.ms": str(int(min(poll_timeout_s, 30.0) * 1000)),

@@ -189,18 +189,49 @@ def test_librdkafka_partitioners(
     assert not [f for f in found.findings if f.blocks]
 
 
-def test_the_java_client(
-    job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    topic = make_topic()
-    keys = [*(f"straße-日本-{i}" for i in range(60)), *(f"customer-{i}" for i in range(200)), ""]
-    lines = "".join(f"{k}\tvalue {i}\n" for i, k in enumerate(keys * 3))
+def java_produce(broker: EmbeddedBroker, topic: str, records: Sequence[tuple[str, str]]) -> None:
+    """Write records with Kafka's Java client."""
     command = kafka_command(
         "org.apache.kafka.tools.ConsoleProducer",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic),
         *("--reader-property", "parse.key=true", "--reader-property", "key.separator=\t"),
     )
+    lines = "".join(f"{key}\t{value}\n" for key, value in records)
     subprocess.run(command, input=lines.encode(), check=True, capture_output=True, timeout=90)
+
+
+def test_the_prediction_against_reality(
+    job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The same records, really written to topics with the candidates' counts: every partition holds what was said."""
+    source = make_topic()
+    rng = random.Random(3)
+    keys = [*(f"customer-{i}" for i in range(400)), *(f"straße-日本-{i}" for i in range(50)), ""]
+    records = [(rng.choice(keys[: 1 + rng.randrange(len(keys))]), "x" * rng.randrange(60)) for _ in range(4000)]
+    java_produce(broker, source, records)
+    found = {c.partitions: c for c in assess(job, spark, broker, source, tmp_path).candidates}
+    for count, client in ((12, "java"), (25, "librdkafka")):
+        target = make_topic(count)
+        if client == "java":
+            java_produce(broker, target, records)
+        else:
+            produce(broker, target, [(k.encode(), v.encode()) for k, v in records], partitioner="murmur2_random")
+        written = consume(broker, target)
+        per_partition = Counter(r.partition for r in written)
+        sizes: Counter[int] = Counter()
+        for r in written:
+            sizes[r.partition] += r.size
+        assert found[count].partition_records == [per_partition[p] for p in range(count)]
+        assert found[count].partition_bytes == [sizes[p] for p in range(count)]
+        assert found[count].max_partition_share == max(per_partition.values()) / len(records)
+
+
+def test_the_java_client(
+    job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = make_topic()
+    keys = [*(f"straße-日本-{i}" for i in range(60)), *(f"customer-{i}" for i in range(200)), ""]
+    java_produce(broker, topic, [(k, f"value {i}") for i, k in enumerate(keys * 3)])
     found = assess(job, spark, broker, topic, tmp_path)
     records = consume(broker, topic)
     check_figures(found, records)
@@ -315,6 +346,20 @@ def test_unkeyed_topics_may_be_altered_in_place(
     assert found.in_place.allowed
     assert found.partitioner.name is None
     assert [f.code for f in found.findings] == ["TS708"]
+    assert found.partitioner.null_keys_sure
+
+
+def test_one_burst_without_keys_is_not_taken_for_a_rule(
+    job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = make_topic()
+    sticky = {"sticky.partitioning.linger.ms": 60_000}
+    produce(broker, topic, [(None, b"x")] * 50, partitioner="murmur2_random", **sticky)
+    found = assess(job, spark, broker, topic, tmp_path)
+    assert found.partitioner.null_keys == "one_partition"
+    assert not found.partitioner.null_keys_sure
+    assert {f.code: f.level for f in found.findings} == {"TS704": "warning", "TS708": "info", "TS716": "info"}
+    assert not any("largest keys" in f.do for f in found.findings)
 
 
 def test_empty_expired_and_single_record_topics(

@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, murmur2
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from topicshift.testing import ports_free
@@ -87,8 +88,9 @@ def wait_for_line(log: Path, pattern: str, process: GuardedProcess, timeout_s: f
         time.sleep(0.1)
 
 
-def submit(master: str, job: str, *args: str) -> subprocess.CompletedProcess[str]:
+def submit(master: str, job: str, *args: str, conf: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "spark-submit"), "--master", master, "--deploy-mode", "client"]
+    command += [word for setting in conf for word in ("--conf", setting)]
     command += ["--jars", ",".join(str(jar) for jar in spark_jars()), "--executor-memory", "768m"]
     command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
     env = {**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -119,3 +121,51 @@ def test_executors_need_nothing_of_the_project(
     assert proof["verdict"] == "partly_proven"  # no fence was given
     assert (proof["source"]["records"], proof["target"]["records"], proof["missing"]) == (200, 100, 0)
     assert proof["target"]["misplaced_records"] == 0
+
+
+def test_the_impact_hashes_its_keys_on_the_executors(
+    master: str, broker: EmbeddedBroker, admin_client: AdminClient, topic_name: Callable[..., str], tmp_path: Path
+) -> None:
+    """Its Arrow half needs a Python with numpy and pyarrow there; the project's code comes from the driver."""
+    topic = topic_name()
+    admin_client.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    producer = Producer({**broker.config(), "partitioner": "murmur2_random"})
+    for number in range(600):
+        producer.produce(topic, b"v", b"customer-%d" % (number % 60))
+    assert producer.flush(30) == 0
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps({"ledger": {"0": 0, "1": 0, "2": 0}}))
+    ended = submit(
+        master, "key_rehash_impact", "--topic", topic, "--candidates", "6,7", "--output", str(tmp_path / "out"),
+        "--bootstrap-server", broker.bootstrap, "--groups-file", str(groups),
+        conf=(f"spark.pyspark.python={bare_python(tmp_path)}",),
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found = json.loads((tmp_path / "out" / "impact.json").read_bytes())
+    assert (found["records"], found["distinct_keys"], found["partitioner"]["name"]) == (600, 60, "murmur2")
+    keys = [b"customer-%d" % i for i in range(60)]
+    for candidate in found["candidates"]:
+        count = candidate["partitions"]
+        placed = Counter(murmur2(key, count) for key in keys)
+        assert candidate["partition_records"] == [10 * placed[p] for p in range(count)]
+        moved = sum(murmur2(key, 3) != murmur2(key, count) for key in keys)
+        assert candidate["moved_keys"] == moved
+        overtaken = {o["partitions"]: o["records"] for o in found["groups"][0]["overtaken"]}
+        assert overtaken[count] == 10 * moved
+    assert (tmp_path / "out" / "impact.html").exists()
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python for the executors that finds packages but not this project."""
+    blocked = folder / "blocked"
+    blocked.mkdir()
+    (blocked / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        f"sys.path[:] = [p for p in sys.path if not os.path.realpath(p).startswith({str(ROOT / 'include')!r})]\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{blocked}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert subprocess.run([python, "-c", "import numpy, pyarrow"], timeout=60, check=False).returncode == 0
+    assert subprocess.run([python, "-c", "import topicshift"], capture_output=True, timeout=60, check=False).returncode
+    return python

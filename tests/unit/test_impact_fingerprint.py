@@ -9,7 +9,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from topicshift.core.fingerprint import Bucket, Observed, RuleAt, earlier_counts, fingerprint, rules_at, spread
+from topicshift.core.fingerprint import (
+    Bucket,
+    Observed,
+    RuleAt,
+    chances,
+    earlier_counts,
+    fingerprint,
+    rules_at,
+    spread,
+    sure_of_one,
+)
 from topicshift.core.impact import Partitioner
 from topicshift.core.partitioning import RULE, RULES, hash_keys, partition_of
 
@@ -189,3 +199,18 @@ def test_where_keyless_records_lie() -> None:
     assert spread([0, 9, 0], 1) == "hashed"
     assert spread([9, 0, 0], 1) == "one_partition"
     assert spread([4, 5, 0], 1) == "spread"
+
+
+def test_one_burst_of_keyless_records_is_no_rule() -> None:
+    # A sticky producer chooses anew for each 16 KiB and for each time slice, whichever is rarer.
+    assert chances([500, 0, 0], 50_000, 60_000) == 1
+    assert chances([5, 5, 5, 5, 5, 5, 5, 5], 4_000, 60_000) == 1
+    assert chances([500] * 8, 500_000, 100) == 1
+    assert chances([500] * 8, 500_000, 60_000) == 8
+    assert chances([0] * 8, 0, 60_000) == 0
+    assert not sure_of_one(12, 0)
+    assert not sure_of_one(12, 1)
+    assert not sure_of_one(12, 3)
+    assert sure_of_one(12, 4)
+    assert not sure_of_one(2, 8)
+    assert not sure_of_one(1, 1000)

@@ -22,7 +22,7 @@ from topicshift.reporting.impact import plotly_script, render
 class _Page(HTMLParser):
     """Text, figures and references of a page; complains about elements that are not closed."""
 
-    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr", "wbr"})
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -208,3 +208,13 @@ def test_the_job_writes_it_whole(tmp_path: Path) -> None:
     with pytest.raises(SpecError):
         write_html({}, tmp_path / "other.html")
     assert [p.name for p in tmp_path.iterdir()] == ["impact.html"]
+
+
+def test_clients_get_their_settings_for_the_count_to_take() -> None:
+    page = _Page(render(impact())).text
+    assert "Clients after the change" in page
+    assert "cooperative-sticky" in page
+    assert "max. poll. interval. ms" in page and "linger. ms" in page
+    sized = recommend(SizingInput(throughput=9000, per_consumer=500, source_partitions=6, record_bytes=100))
+    assert "16384 (the default) fills in" in _Page(render(impact(), sized)).text
+    assert "Clients after the change" not in _Page(render(unkeyed())).text

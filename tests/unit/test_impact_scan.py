@@ -80,6 +80,11 @@ def test_every_sum_equals_a_plain_loop(records: list[Record], tasks: int) -> Non
     assert sums.value_bytes.sum() == sum(r[3] + len(r[0] or b"") for r in records)
     assert sums.keyed.tolist() == [[sum(r[1] == p and r[2] == g for r in keyed) for p in range(5)] for g in range(3)]
     assert sums.slices.sum(axis=0).tolist() == [sum(r[5] == s for r in keyed) for s in range(3)]
+    keyless = [r for r in records if r[0] is None]
+    assert sums.null_slices.tolist() == [
+        [sum(r[2] == g and r[5] == s for r in keyless) for s in range(3)] for g in range(3)
+    ]
+    assert sums.null_bytes.tolist() == [sum(r[3] for r in keyless if r[2] == g) for g in range(3)]
     distinct = {r[0] for r in keyed}
     assert sums.keys.seen == len(distinct)
     lies_in = defaultdict(set)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import murmur2
 
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.testing.load import COLUMNS, Journal, key_name, zipf_choice
-from topicshift.testing.load_proof import find_freezes, frozen_now, prove, stops, total_freeze
+from topicshift.testing.load_proof import find_freezes, frozen_now, placement, prove, stops, total_freeze
 
 Row = tuple[str, int, str, int]
 
@@ -207,3 +208,17 @@ def test_keys_are_skewed_and_owned_by_one_process() -> None:
     assert drawn.count(mine[0]) > 3 * drawn.count(mine[-1])
     again = [index for index, _ in zip(zipf_choice(mine, 7), range(5000), strict=False)]
     assert drawn == again
+
+
+def test_where_the_records_were_met_against_the_prediction(tmp_path: Path) -> None:
+    head = "# " + json.dumps({"kind": "sent", "name": "checkout", "process": "p"})
+    where = {key_name(k): murmur2(key_name(k).encode(), 30) for k in range(40)}
+    lines = [f"{key},{seq},payments-v2,{where[key]},{seq},1" for key in where for seq in range(3)]
+    lines += [f"{key},9,payments,0,9,1" for key in where]
+    (tmp_path / "sent-checkout-0.csv").write_text("\n".join([head, COLUMNS, *lines]) + "\n")
+    wanted = {"records": 120, "keys": 40, "misplaced_records": 0, "misplaced_keys": 0}
+    assert placement(tmp_path, "payments-v2", 30) == wanted
+    lines[0] = f"{key_name(0)},0,payments-v2,{(where[key_name(0)] + 1) % 30},0,1"
+    (tmp_path / "sent-checkout-0.csv").write_text("\n".join([head, COLUMNS, *lines]) + "\n")
+    assert placement(tmp_path, "payments-v2", 30) == {**wanted, "misplaced_records": 1, "misplaced_keys": 1}
+    assert placement(tmp_path, "payments-v3", 30)["records"] == 0

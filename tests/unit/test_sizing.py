@@ -21,6 +21,7 @@ from topicshift.core.sizing import (
     parents_of,
     rates_from_samples,
     recommend,
+    record_bytes_from_impact,
     same_index_share,
     share_at,
     skew_from_impact,
@@ -163,6 +164,31 @@ def test_the_advice_follows_the_change() -> None:
     assert "partition.assignment.strategy" in few and "max.poll.interval.ms" not in few
     assert {"max.poll.interval.ms", "linger.ms", "group.instance.id"} <= many
     assert any(a.client == "flink" for a in sized(flink_parallelism=8).advice)
+
+
+def test_polls_and_batches_follow_the_rates() -> None:
+    slow = next(a for a in sized(throughput=100, per_consumer=2).advice if a.setting == "max.poll.records")
+    assert slow.value == "300"  # half of the 300 s that a poll may take, at 2 records/s
+    assert "250 s" in slow.why
+    fast = next(a for a in sized(throughput=100_000, per_consumer=5_000).advice if a.setting == "max.poll.records")
+    assert fast.value == "500"
+    assert "batch.size" not in {a.setting for a in sized().advice}
+    result = sized(throughput=100_000, per_consumer=5_000, record_bytes=100)
+    batch = next(a for a in result.advice if a.setting == "batch.size")
+    assert f"{1000 * 16384 * result.recommended / (100_000 * 100):,.3g} ms" in batch.value
+
+
+def test_open_files_are_named_where_a_usual_limit_would_not_do() -> None:
+    def said(**given: Any) -> bool:
+        return any("ulimit -n" in w for w in sized(**given).warnings)
+
+    assert said(throughput=400_000, per_consumer=1000, brokers=3)  # 500 replicas a broker, 3 files each
+    assert not said(throughput=20_000, per_consumer=1000, brokers=3)
+
+
+def test_the_size_of_a_record_comes_from_the_report() -> None:
+    assert record_bytes_from_impact({"records": 4, "bytes": 400}) == 100
+    assert record_bytes_from_impact({"records": 0, "bytes": 0}) is None
 
 
 def test_rates_from_offsets_over_time() -> None:

@@ -70,7 +70,7 @@ def command(
     **given: Any,
 ) -> int:
     """Exit code 0 with a recommendation, 3 when every count speaks against a bound, 4 if something was unreadable."""
-    from topicshift.core.sizing import SizingInput, recommend, skew_from_impact
+    from topicshift.core.sizing import SizingInput, recommend, record_bytes_from_impact, skew_from_impact
 
     if headroom is not None and factor is not None:
         raise SpecError("--headroom and --factor say the same in two ways. Give one of them.")
@@ -92,6 +92,7 @@ def command(
     if impact_file is not None:
         impact = _impact(impact_file)
         values["skew"], values["hottest_key_share"] = skew_from_impact(impact)
+        values["record_bytes"] = record_bytes_from_impact(impact)
         values.setdefault("source_partitions", impact.get("source", {}).get("partitions"))
     asked = SizingInput(**values)
     try:

@@ -291,6 +291,26 @@ def earlier_counts(
     return found
 
 
+STICKY_BYTES = 16_384
+"""Java's producer goes on to another partition after ``batch.size`` bytes; this is its default."""
+
+
+def chances(records_by_slice: Sequence[int], size: int, slice_ms: int) -> int:
+    """How often a sticky producer has chosen a partition anew for these records without a key, at least.
+
+    Such producers keep to one partition for a while: librdkafka for ``sticky.partitioning.linger.ms`` (10 ms), Java
+    until ``batch.size`` bytes went there, however long that takes. So a time slice (where it is longer than a second)
+    and 16 KiB each count as one choice, and the smaller number of the two is taken.
+    """
+    filled = sum(1 for n in records_by_slice if n)
+    return min(filled if slice_ms >= 1000 else min(filled, 1), 1 + size // STICKY_BYTES)
+
+
+def sure_of_one(partitions: int, chosen: int) -> bool:
+    """Whether records that lie in one partition do so by a rule: by chance less often than once in 1000."""
+    return partitions > 1 and float(partitions) ** -max(0, chosen - 1) < 0.001
+
+
 def spread(counts: Sequence[int], expected: int | None) -> str:
     """Where records of one key (the empty one, or none) lie: ``none``, ``hashed``, ``one_partition`` or ``spread``.
 

@@ -88,6 +88,8 @@ class Partitioner(Model):
     """Where records with an empty key lie: ``none`` (there are none), ``hashed``, ``one_partition`` or ``spread``."""
     null_keys: str = "none"
     """Where records without a key lie: ``none``, ``one_partition`` or ``spread``."""
+    null_keys_sure: bool = True
+    """False where they lie in one partition, but may be so few bursts of a sticky producer that this is chance."""
 
 
 class Slice(Model):
@@ -259,6 +261,8 @@ class Measured(Model):
     isolation: str
     seconds: float
     keys_shown: bool
+    keys_shown_to: str | None = None
+    """The operating system's user who ran the job with ``--show-keys``; null where keys are hashed."""
     hash_key: str
     """``file`` (hashes can be compared between runs with the same key file) or ``random`` (they cannot)."""
     sample: Sample | None = None

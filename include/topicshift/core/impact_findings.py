@@ -1,4 +1,4 @@
-"""TS701 to TS714: what the impact's figures say, and what to do about it."""
+"""TS701 to TS716: what the impact's figures say, and what to do about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ CODES: dict[str, str] = {
     "TS712": "The figures come from a sample.",
     "TS713": "An in-place increase now would let records be overtaken.",
     "TS714": "Too few keys to be sure of the rule.",
+    "TS715": "The report shows keys as they are.",
+    "TS716": "All records without a key lie in one partition.",
 }
+
+
+GROUPS_NAMED = 5
+"""Groups that TS713 names, the largest figures first."""
 
 
 def findings(impact: Impact, max_unexplained: float) -> list[Finding]:
@@ -70,6 +76,37 @@ def _kind(impact: Impact) -> Iterator[Finding]:
             why="Every figure is an estimate; low and high hold the truth with 95 % confidence.",
             do="Read a larger sample, or everything, where an interval is too wide to decide by.",
         )
+    if impact.measured.keys_shown:
+        yield Finding(
+            code="TS715",
+            level=Level.INFO,
+            subject=impact.topic,
+            seen=f"The largest keys are shown as they are, as {impact.measured.keys_shown_to or 'someone'} asked with "
+            "--show-keys.",
+            why="Keys may be personal data; whoever reads impact.json or impact.html sees them.",
+            do="Keep both files where such data may lie, or make them again without --show-keys.",
+        )
+    if impact.partitioner.null_keys == "one_partition" and impact.source.partitions > 1:
+        yield _null_keys(impact)
+
+
+def _null_keys(impact: Impact) -> Finding:
+    sure = impact.partitioner.null_keys_sure
+    return Finding(
+        code="TS716",
+        level=Level.WARNING if sure else Level.INFO,
+        subject=impact.topic,
+        seen=f"All {impact.null_keys:,} records without a key lie in one of {impact.source.partitions} partitions"
+        + (", over too many batches for chance." if sure else "; they are too few bursts to tell a rule from chance."),
+        why="A client that hashes a missing key (librdkafka's consistent, murmur2 and fnv1a) or names the partition "
+        "does the same on the target."
+        if sure
+        else "Producers that spread records without a key keep to one partition for a while (librdkafka 10 ms, Java "
+        "16 KiB), so one burst lies in one partition.",
+        do="Find the producer that sends them; a partitioner whose name ends in _random spreads them."
+        if sure
+        else "Nothing because of this alone. Assess again when more of them are there, if it matters.",
+    )
 
 
 def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
@@ -166,14 +203,21 @@ def _when(impact: Impact, first: int, last: int) -> str:
 
 def _skew(impact: Impact) -> Iterator[Finding]:
     for p in impact.source.hot_partitions:
-        share = impact.source.partition_records[p] / sum(impact.source.partition_records)
+        here, keyed = impact.source.partition_records[p], impact.source.keyed_partition_records[p]
+        burst = impact.partitioner.null_keys == "one_partition" and not impact.partitioner.null_keys_sure
         yield Finding(
             code="TS704",
             level=Level.WARNING,
             subject=f"{impact.topic}[{p}]",
-            seen=f"Partition {p} has {share:.1%} of the records.",
+            seen=f"Partition {p} has {here / sum(impact.source.partition_records):.1%} of the records"
+            + (f", {1 - keyed / here:.0%} of them without a key." if keyed < here else "."),
             why="One consumer has to follow it while the others idle.",
-            do="See the largest keys: if one of them is the cause, more partitions do not help.",
+            do="See the largest keys: if one of them is the cause, more partitions do not help."
+            if keyed * 2 >= here
+            else "Nothing yet: a burst of records without a key lies together. Assess again when more are there."
+            if burst
+            else "No key is the cause. Find the producer of the records without a key: one that names the partition, "
+            "hashes the missing key, or (Java clients 2.4 to 3.2) sends more of them to slow brokers.",
         )
     useful = impact.limits.useful_partitions
     for c in impact.candidates:
@@ -195,16 +239,26 @@ def _skew(impact: Impact) -> Iterator[Finding]:
 
 
 def _in_place(impact: Impact) -> Iterator[Finding]:
+    """One finding for all groups: there can be hundreds, and the report has a row for each."""
+    behind = []
     for group in impact.groups:
         worst = max(group.overtaken, key=lambda o: o.records, default=None)
         if worst is not None and worst.records:
-            yield Finding(
-                code="TS713",
-                level=Level.WARNING,
-                subject=group.group,
-                seen=f"Group {group.group} has {group.unread:,} records unread; with {worst.partitions} partitions "
-                f"{worst.records:,} of them belong to keys that move.",
-                why="After an in-place increase newer records of these keys can be read before them.",
-                do="Do not alter the topic in place; migrate, or wait until the group has read everything and stop the "
-                "producers first.",
-            )
+            behind.append((worst.records, worst.partitions, group))
+    if not behind:
+        return
+    behind.sort(key=lambda b: (-b[0], b[2].group))
+    named = "; ".join(
+        f"{group.group} {records:,} of {group.unread:,} unread, with {partitions} partitions"
+        for records, partitions, group in behind[:GROUPS_NAMED]
+    )
+    more = f"; and {len(behind) - GROUPS_NAMED} groups more" if len(behind) > GROUPS_NAMED else ""
+    yield Finding(
+        code="TS713",
+        level=Level.WARNING,
+        subject=impact.topic,
+        seen=f"Unread records of keys that would move, by group: {named}{more}.",
+        why="After an in-place increase newer records of these keys can be read before them.",
+        do="Do not alter the topic in place; migrate, or wait until every group has read everything and stop the "
+        "producers first.",
+    )

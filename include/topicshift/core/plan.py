@@ -21,7 +21,7 @@ from topicshift.core.duration import format_duration
 from topicshift.core.fence_acl import deny_bindings
 from topicshift.core.findings import Finding, Level
 from topicshift.core.kafka_rules import next_target_name
-from topicshift.core.sizing import SizingInput, SizingResult, recommend, skew_from_impact
+from topicshift.core.sizing import SizingInput, SizingResult, recommend, record_bytes_from_impact, skew_from_impact
 from topicshift.core.snapshot import OtherMigration, Snapshot
 from topicshift.core.spec import Approval, Cutover, Sizing, Spec
 from topicshift.core.target import target_acls, target_configs
@@ -227,6 +227,7 @@ def _sized(spec: Spec, block: Sizing, snapshot: Snapshot, source: TopicInfo, fac
             replication_factor=factor,
             skew=curve,
             hottest_key_share=hottest,
+            record_bytes=record_bytes_from_impact(snapshot.impact) if snapshot.impact else None,
         )
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import Field
 
+from topicshift.core.advice import Advice, batches, client_advice, polls
 from topicshift.core.base import Model
 from topicshift.core.skew import useful_partitions
 
@@ -32,6 +33,9 @@ MAX_REPLICAS_PER_BROKER = 500
 """Replicas of one topic that one broker should hold at most."""
 FILES_PER_SEGMENT = 3
 """Open files a replica needs for each segment kept: log, offset index, time index."""
+
+OPEN_FILES = 1024
+"""Linux's usual limit of open files; a broker needs a far higher one."""
 
 _WEIGHTS = {"flink": 4.0, "source": 3.0, "brokers": 2.0}
 _COST_OF_DOUBLING = 4.0
@@ -55,6 +59,8 @@ class SizingInput(Model):
     skew: dict[int, float] = Field(default={})
     """Largest share of the keyed records in one partition, per count (``candidates`` of impact.json)."""
     hottest_key_share: float | None = Field(default=None, ge=0, le=1)
+    record_bytes: float | None = Field(default=None, gt=0)
+    """Mean size of a record, key and value."""
 
 
 class CountFacts(Model):
@@ -76,15 +82,6 @@ class CountFacts(Model):
     """Records/s of the hottest partition at T; above Cp one consumer cannot follow it."""
     problems: list[str] = Field(default=[])
     score: float
-
-
-class Advice(Model):
-    """One client setting after the change."""
-
-    client: str
-    setting: str
-    value: str
-    why: str
 
 
 class SizingResult(Model):
@@ -319,49 +316,20 @@ def _warnings(best: CountFacts, given: SizingInput, minimum: int, useful: int | 
         )
     if given.brokers and given.replication_factor > given.brokers:
         out.append(f"{given.replication_factor} replicas need as many brokers; there are {given.brokers}.")
+    if (best.open_files_per_broker or 0) > OPEN_FILES:
+        out.append(
+            f"A broker opens at least {best.open_files_per_broker:,} files for this topic, {FILES_PER_SEGMENT} a "
+            f"segment: see that its limit (ulimit -n) is far above {OPEN_FILES:,}."
+        )
     if given.replication_factor > 3:
         out.append("More than 3 replicas cost bandwidth and disk for little more safety.")
     return out
 
 
 def advise(given: SizingInput, count: int) -> list[Advice]:
-    """Client settings that follow from the change of the count."""
-    out = [
-        Advice(
-            client="consumer",
-            setting="partition.assignment.strategy",
-            value="cooperative-sticky (or group.protocol=consumer)",
-            why="A rebalance moves only the partitions that change hands; the eager one stops every consumer.",
-        ),
-        Advice(
-            client="consumer",
-            setting="group.instance.id",
-            value="one fixed id an instance",
-            why="A restart within the session time-out does not start a rebalance.",
-        ),
-    ]
-    n = given.source_partitions
-    if n and count >= 2 * n:
-        out += [
-            Advice(
-                client="consumer",
-                setting="max.poll.interval.ms",
-                value="600000",
-                why=f"{count // n} times the partitions can mean longer polls at first; slow consumers stay in.",
-            ),
-            Advice(
-                client="consumer",
-                setting="session.timeout.ms / heartbeat.interval.ms",
-                value="30000 / 10000",
-                why="A pause during the first big rebalance does not throw a consumer out.",
-            ),
-            Advice(
-                client="producer",
-                setting="linger.ms",
-                value=f"about {count / n:.2g} times today's, if throughput matters; 0 to 5 if latency does",
-                why=f"The same records spread over {count / n:.2g} times the partitions fill a batch that much slower.",
-            ),
-        ]
+    """Client settings that follow from the change of the count at the given rates."""
+    out = client_advice(given.source_partitions, count)
+    out += [polls(given.per_consumer), *batches(given.throughput, given.record_bytes, count)]
     busy = math.ceil(given.throughput / given.per_consumer)
     out.append(
         Advice(
@@ -459,3 +427,9 @@ def skew_from_impact(impact: Mapping[str, Any]) -> tuple[dict[int, float], float
     }
     shares = [float(k["share"]) for k in impact.get("top_keys", []) if k.get("share") is not None]
     return curve, max(shares, default=None)
+
+
+def record_bytes_from_impact(impact: Mapping[str, Any]) -> float | None:
+    """The mean size of a record out of impact.json; None where there was none to read."""
+    records, size = impact.get("records") or 0, impact.get("bytes") or 0
+    return size / records if records and size else None

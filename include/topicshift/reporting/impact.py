@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import ValidationError
 
+from topicshift.core.advice import Advice, client_advice
 from topicshift.core.choice import Choice, choose
 from topicshift.core.errors import SpecError
 from topicshift.core.findings import Level
@@ -47,7 +48,7 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    env.filters.update(n=_number, pct=_percent, size=_bytes, interval=_interval, words=_words)
+    env.filters.update(soft=_soft, n=_number, pct=_percent, size=_bytes, interval=_interval, words=_words)
     candidates = sorted(report.candidates, key=lambda c: (c.partitions != choice.partitions, c.partitions))
     rules = sorted(report.partitioner.rules, key=lambda r: -r.records_share)[:_RULES_SHOWN]
     drawn = {f"bars-{c.partitions}": figure_json(before_after(report, c)) for c in candidates if report.keyed_records}
@@ -62,6 +63,7 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         candidates=candidates,
         rules=rules,
         findings=_sorted_findings(report),
+        advice=_advice(report, choice.partitions, sizing),
         figures=drawn,
         figures_script=plotly_script() if drawn else "",
         Kind=Kind,
@@ -99,11 +101,18 @@ def _verdict(impact: Impact) -> tuple[str, str, str]:
         return "good", "No keys: increase it in place", impact.in_place.reason
     kind = "Every record has a key" if impact.kind is Kind.KEYED else "Some records have a key, some have none"
     rule = impact.partitioner.name
-    placed = f"placed by {rule}" if rule else "and no single rule explains where they lie"
+    placed = f"the keys are placed by {rule}" if rule else "and no single rule explains where the keys lie"
     sentence = f"{kind}, {placed}. {impact.in_place.reason}"
     if errors:
         return "bad", f"Move it only after {len(errors)} finding{'' if len(errors) == 1 else 's'}", sentence
     return "good", "Keyed: move it to a new topic", sentence
+
+
+def _advice(impact: Impact, count: int | None, sizing: SizingResult | None) -> list[Advice]:
+    """Client settings for the count to take; those that need rates only where rates were given."""
+    if sizing is not None:
+        return sizing.advice
+    return client_advice(impact.source.partitions, count) if count else []
 
 
 def _sorted_findings(impact: Impact) -> list[Any]:
@@ -117,6 +126,11 @@ def _sorted_findings(impact: Impact) -> list[Any]:
 def _words(text: str) -> Markup:
     """Text with `names` in backticks set as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just here
+
+
+def _soft(text: str) -> Markup:
+    """A long name that may break after its dots."""
+    return Markup(str(escape(text)).replace(".", ".<wbr>"))  # noqa: S704 - escaped just here
 
 
 def _number(value: float | None) -> str:

@@ -35,6 +35,7 @@ EVENTS = {
     "transaction_aborted": "aborted a hanging transaction",
     "verified": "verified the drain by reading",
     "spark_job": "ran a Spark job",
+    "keys_shown": "asked for a report that names keys themselves",
     "planned": "made the plan",
     "producers_switched": "switched the producers",
     "producers_given_back": "gave the producers back to the source",

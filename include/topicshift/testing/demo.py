@@ -25,7 +25,7 @@ from topicshift.core.errors import TopicshiftError
 from topicshift.testing.airflow_api import AirflowApi, AirflowError
 from topicshift.testing.demo_view import View, duration_table, proof_table, steps_from
 from topicshift.testing.load_life import Life
-from topicshift.testing.load_proof import prove
+from topicshift.testing.load_proof import placement, prove
 from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
 from topicshift.testing.stack import Stack, default_run_folder
 
@@ -185,7 +185,12 @@ def freeze_words(life: Life) -> str:
 
 
 def summarise(
-    migration: Migration, run: Mapping[str, Any], proof: Mapping[str, Any], source: int | None, target: int | None
+    migration: Migration,
+    run: Mapping[str, Any],
+    proof: Mapping[str, Any],
+    source: int | None,
+    target: int | None,
+    placed: Mapping[str, int],
 ) -> dict[str, Any]:
     """The content of ``summary.json``; ``ok`` says whether all is right."""
     steps = [
@@ -195,15 +200,21 @@ def summarise(
     ]
     clean = all(not (g["lost"] or g["duplicated"] or g["out_of_order"]) for g in proof["groups"].values())
     complete = all(g["processed"] >= proof["sent"] > 0 for g in proof["groups"].values())
+    as_predicted = placed["records"] > 0 and not placed["misplaced_records"]
     return {
         "ok": bool(
-            run["state"] == "success" and clean and complete and len(proof["groups"]) == len(migration.life.groups)
+            run["state"] == "success"
+            and clean
+            and complete
+            and as_predicted
+            and len(proof["groups"]) == len(migration.life.groups)
         ),
         "dag_run_id": migration.run_id,
         "dag_run_state": run["state"],
         **proof,
         "source_partitions": source,
         "target_partitions": target,
+        "placement": dict(placed),
         "steps": steps,
     }
 
@@ -257,12 +268,17 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         life.finish()
         proof = prove(logs)
         counts = [partitions(migration.admin, t) for t in (SOURCE, TARGET)]
-        summary = summarise(migration, run, proof, counts[0], counts[1])
+        placed = placement(logs, TARGET, counts[1] or 1)
+        summary = summarise(migration, run, proof, counts[0], counts[1], placed)
         args.summary.parent.mkdir(parents=True, exist_ok=True)
         args.summary.write_text(json.dumps(summary, indent=2) + "\n")
         console.print(proof_table(summary))
         console.print(duration_table(summary))
         say(f"{summary['keys']:,} keys, {counts[0]} -> {counts[1]} partitions; summary: {args.summary}")
+        say(
+            f"{placed['records']:,} records of {placed['keys']:,} keys met on {TARGET}, "
+            f"{placed['misplaced_records']:,} of them not in the partition that the impact predicts"
+        )
         say("[bold green]all is right[/]" if summary["ok"] else "[bold red]NOT all is right[/]")
         say(f"evidence: {stack.evidence}")
         if args.keep:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from topicshift.core.errors import NotFound, Unreadable
+from topicshift.core.partitioning import partition_of
 
 _STOPPED = frozenset({"flushing", "paused", "blind"})
 _GOING = frozenset({"running", "lease_expired"})
@@ -55,6 +56,28 @@ def prove(folder: str | Path) -> dict[str, Any]:
         "groups": {name: judge_group(sent, pd.concat(rows), names) for name, rows in sorted(groups.items())},
         "freeze_seconds": total_freeze(freezes),
         "freezes": freezes,
+    }
+
+
+def placement(folder: str | Path, topic: str, partitions: int) -> dict[str, int]:
+    """Whether a topic shows the placement that the impact predicts, from where the applications met its records.
+
+    The prediction for a key is ``(murmur2(key) & 0x7fffffff) mod partitions``, as ``impact.json`` counts it.
+
+    Returns ``records`` (rows of the logs of this topic), ``keys``, and ``misplaced_records`` and ``misplaced_keys``,
+    those that lay elsewhere.
+    """
+    logs = [_read(path)[1] for path in sorted(Path(folder).glob("*.csv"))]
+    rows = pd.concat(logs, ignore_index=True) if logs else pd.DataFrame({"topic": [], "key": [], "partition": []})
+    rows = rows[rows["topic"] == topic]
+    keys = rows["key"].unique()
+    predicted = {key: partition_of("murmur2", str(key).encode(), partitions) for key in keys}
+    wrong = rows[rows["key"].map(predicted) != rows["partition"]]
+    return {
+        "records": len(rows),
+        "keys": len(keys),
+        "misplaced_records": len(wrong),
+        "misplaced_keys": int(wrong["key"].nunique()),
     }
 
 

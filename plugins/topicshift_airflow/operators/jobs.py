@@ -26,6 +26,9 @@ JAVA_OPTIONS = os.environ.get("TOPICSHIFT_SPARK_JAVA_OPTIONS", "")
 
 CONF = {**QUIET, **({"spark.driver.extraJavaOptions": JAVA_OPTIONS} if JAVA_OPTIONS else {})}
 
+SHOW_KEYS = os.environ.get("TOPICSHIFT_SHOW_KEYS", "") == "1"
+"""Whether impact reports of this installation name keys themselves. Each use is an event of the audit trail."""
+
 ARMED_FOR_S = 13 * 3600
 """The armed verifier outlasts the gate's patience; a run that ends takes it along."""
 
@@ -54,6 +57,10 @@ class _MigrationJob(SparkJobOperator):
             self._arguments = self.prepare(run, context)
             self.kafka_conn_id = run.spec.kafka_conn_id
 
+    def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What the audit trail says of the job."""
+        return {"job": self.job, "verdict": result.get("verdict"), "seconds": result.get("seconds")}
+
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
         """What :meth:`prepare` found."""
         return self._arguments
@@ -70,24 +77,33 @@ class _MigrationJob(SparkJobOperator):
                     url = run.write(file.name, file.read_bytes())
                     if file.suffix == ".html" or not self.evidence_url:
                         self.evidence_url = url
-            run.event(
-                "spark_job", {"job": self.job, "verdict": result.get("verdict"), "seconds": result.get("seconds")}
-            )
+            run.event("spark_job", self.facts(result))
         return {"verdict": result.get("verdict"), "seconds": result.get("seconds")}
 
 
 class KeyRehashImpact(_MigrationJob):
-    """Which keys move, what will be hot, which rule placed them."""
+    """Which keys move, what will be hot, which rule placed them.
 
-    def __init__(self, *, candidates_from: str, **kwargs: Any) -> None:
+    :param show_keys: name keys themselves, which may be personal data. Written to the audit trail before the job runs.
+    """
+
+    def __init__(self, *, candidates_from: str, show_keys: bool = SHOW_KEYS, **kwargs: Any) -> None:
         super().__init__(job="key_rehash_impact", **kwargs)
         self.candidates_from = candidates_from
+        self.show_keys = show_keys
 
     def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
         """The counts come from the plan; the groups' offsets say what an in-place increase would break."""
         found = context["ti"].xcom_pull(task_ids=self.candidates_from)
         groups = groups_file(run, context)
-        return ["--topic", run.row.source, "--candidates", found["candidates"], "--groups-file", str(groups)]
+        shown = ["--show-keys"] if self.show_keys else []
+        if shown:
+            run.event("keys_shown", {"job": self.job, "topic": run.row.source, "report": "impact.html"})
+        return ["--topic", run.row.source, "--candidates", found["candidates"], "--groups-file", str(groups), *shown]
+
+    def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """With what the report itself says of its keys."""
+        return {**super().facts(result), "keys_shown": result.get("measured", {}).get("keys_shown")}
 
 
 def groups_file(run: Run, context: Mapping[str, Any]) -> Path:
