@@ -353,8 +353,10 @@ def test_one_burst_without_keys_is_not_taken_for_a_rule(
     job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = make_topic()
-    sticky = {"sticky.partitioning.linger.ms": 60_000}
-    produce(broker, topic, [(None, b"x")] * 50, partitioner="murmur2_random", **sticky)
+    producer = Producer(broker.config())
+    for _ in range(50):
+        producer.produce(topic, b"x", partition=2)  # as a sticky producer's one burst lies
+    assert producer.flush(30) == 0
     found = assess(job, spark, broker, topic, tmp_path)
     assert found.partitioner.null_keys == "one_partition"
     assert not found.partitioner.null_keys_sure

@@ -101,8 +101,8 @@ def _verdict(impact: Impact) -> tuple[str, str, str]:
         return "good", "No keys: increase it in place", impact.in_place.reason
     kind = "Every record has a key" if impact.kind is Kind.KEYED else "Some records have a key, some have none"
     rule = impact.partitioner.name
-    placed = f"the keys are placed by {rule}" if rule else "and no single rule explains where the keys lie"
-    sentence = f"{kind}, {placed}. {impact.in_place.reason}"
+    placed = f"the keys are placed by {rule}" if rule else "no single rule explains where the keys lie"
+    sentence = f"{kind}; {placed}. {impact.in_place.reason}"
     if errors:
         return "bad", f"Move it only after {len(errors)} finding{'' if len(errors) == 1 else 's'}", sentence
     return "good", "Keyed: move it to a new topic", sentence
