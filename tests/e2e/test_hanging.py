@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.e2e.small import Run
 from tests.integration.test_fence_real import hang
 
 from topicshift.adapters.kafka.admin import KafkaAdmin
@@ -65,7 +66,6 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
             wait_until(lambda: api.task_states(DAG, run_id)[TASK] == "success", 90, "the abort")
             row = admin.offsets(topic)[1]
             assert row.end_committed == row.end == ends[1] + 2
-        log = api.task_log(DAG, run_id, TASK) + api.task_log(DAG, run_id, TASK, 2)
-        assert "aborted on the word of user:" in log
+        assert "aborted on the word of user:" in Run(api, DAG, run_id).log(TASK)
     finally:
         api.set_run_state(DAG, run_id, "failed")

@@ -175,6 +175,9 @@ class AirflowServices:
 
     def _database_settings(self) -> str:
         url = self._database_url.replace("%", "%%")
+        if url.startswith("sqlite"):
+            # One writer at a time: on a busy machine the others wait for longer than the 5 s that SQLite allows.
+            url += "?timeout=60"
         # Airflow would take asyncpg for PostgreSQL; psycopg 3, which is there, serves both ways.
         asynchronous = f"sql_alchemy_conn_async = {url}\n" if url.startswith("postgresql+psycopg") else ""
         return f"sql_alchemy_conn = {url}\n{asynchronous}"
