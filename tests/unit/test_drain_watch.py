@@ -16,7 +16,7 @@ from topicshift.core.drain import Tail, TailRange
 from topicshift.core.drain_progress import DrainProgress
 from topicshift.core.drain_reasons import Alarm
 from topicshift.core.errors import Transient, Unreadable
-from topicshift.steps.drain import DrainTaker, still_valid, take_certificate
+from topicshift.steps.drain import DrainTaker, run_async, still_valid, take_certificate
 from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
 from topicshift.steps.drain_watch import DrainWatch
 
@@ -271,3 +271,21 @@ def test_it_can_be_asked_where_a_loop_is_running() -> None:
         return take_certificate(World([5], g=[5]), DrainInputs("t", declared=("g",))).verdict
 
     assert asyncio.run(inside()) is Verdict.DRAINED
+
+
+def test_what_fails_at_the_same_time_is_no_second_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise Unreadable("the topic")
+
+    async def fails_when_it_is_let_go() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise Unreadable("the groups") from None
+
+    async def both() -> None:
+        await asyncio.gather(fails_when_it_is_let_go(), fails())
+
+    with pytest.raises(Unreadable, match="the topic"):
+        run_async(both)
+    assert caplog.records == []

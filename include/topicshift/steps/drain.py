@@ -347,7 +347,15 @@ def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     async def keep() -> None:
         # Not as the result of the task: putting back the handler of SIGINT, asyncio.run makes a repr of the task,
         # result and all, which takes seconds for a large certificate.
-        found.append(await work())
+        try:
+            found.append(await work())
+        except BaseException:
+            # What was asked at the same time may fail in this very moment too: asyncio.run would print its traceback.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            raise
 
     try:
         asyncio.get_running_loop()
