@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.parts import Admin
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core import errors
@@ -164,17 +165,7 @@ def test_status_shows_open_ones_unless_asked_for_all(journal: SqlJournal, migrat
     assert one["waits_for"].startswith("its retirement")
 
 
-class _Admin:
-    closed = 0
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
-
-    def close(self) -> None:
-        _Admin.closed += 1
-
-
-class _Cluster(_Admin):
+class _Cluster(Admin):
     records: int | None = 0
     source: object | None = object()
 

@@ -6,14 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-SPEC = """
-apiVersion: topicshift/v1
-source: {source}
-target: {source}-v2
-partitions: 30
-producers: [{{name: checkout, kind: route}}]
-consumers: [{{name: ledger, kind: route, group: ledger}}]
-"""
+from tests.unit.cli.parts import SPEC
 
 
 def test_lint_of_good_specs(tmp_path: Path, run: Any) -> None:

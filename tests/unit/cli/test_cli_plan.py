@@ -7,27 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.parts import SPEC, Admin
 
 from topicshift.core.findings import Finding, Level
-
-SPEC = """
-apiVersion: topicshift/v1
-source: {source}
-target: {source}-v2
-partitions: 30
-producers: [{{name: checkout, kind: route}}]
-consumers: [{{name: ledger, kind: route, group: ledger}}]
-"""
-
-
-class _Admin:
-    closed = 0
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
-
-    def close(self) -> None:
-        _Admin.closed += 1
 
 
 def _finding(level: Level, *, unknown: bool = False) -> Finding:
@@ -71,11 +53,11 @@ def test_plan_prints_actions_and_findings(
             plan_hash="ab" * 32,
         )
 
-    monkeypatch.setattr(admin, "KafkaAdmin", _Admin)
+    monkeypatch.setattr(admin, "KafkaAdmin", Admin)
     monkeypatch.setattr(steps_plan, "make_plan", make_plan)
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(source="payments"))
-    before = _Admin.closed
+    before = Admin.closed
     code, out, err = run("plan", str(spec), "--bootstrap-server", "b:1")
     assert code == wanted
     assert "payments to payments-v2: 6 to 30 partitions" in out
@@ -87,7 +69,7 @@ def test_plan_prints_actions_and_findings(
     code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1", "--json")
     assert code == wanted
     assert json.loads(out)["plan_hash"] == "ab" * 32
-    assert _Admin.closed == before + 2
+    assert Admin.closed == before + 2
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("x", "not JSON"), ("[1]", "no JSON object")])
