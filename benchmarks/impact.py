@@ -149,6 +149,7 @@ def measure(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: st
 
 def growth(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str) -> int:
     """Seconds of the job against the number of records; the table on stdout."""
+    admin = AdminClient(config)  # kept: its futures end with it
     job, spark = session()
     print("| records | distinct keys | seconds | microseconds a record |\n|---|---|---|---|")
     for millions in [float(m) for m in arguments.growth.split(",")]:
@@ -166,7 +167,7 @@ def growth(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str
         seconds = statistics.median(taken)
         keys = result.distinct_keys
         print(f"| {records:,} | {keys:,} | {seconds:.2f} | {seconds / records * 1e6:.2f} |", flush=True)
-        AdminClient(config).delete_topics([topic])[topic].result(60)
+        admin.delete_topics([topic])[topic].result(60)
     spark.stop()
     return 0
 
