@@ -99,12 +99,14 @@ def spark() -> Iterator[SparkSession]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute).
 
-    Its spec files are those of ``tests/specs``.
+    Airflow's data and the journal are in PostgreSQL, as in production; the demo keeps both in SQLite. Its spec files
+    are those of ``tests/specs``.
     """
     from topicshift.testing.stack import Stack
 
     specs = Path(__file__).parent / "specs"
-    running = Stack(tmp_path_factory.mktemp("stack"), environment={"TOPICSHIFT_SPECS": str(specs)})
+    environment = {"TOPICSHIFT_SPECS": str(specs)}
+    running = Stack(tmp_path_factory.mktemp("stack"), postgres=True, environment=environment)
     running.start()
     try:
         yield running
