@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
+from tests.beside import meanwhile
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
@@ -94,42 +94,29 @@ class Topic:
         )
         consumer.subscribe([topic])
         seen: list[Any] = []
-        over = threading.Event()
 
-        def run() -> None:
-            while not over.is_set():
-                message = consumer.poll(0.1)
-                if message is not None and message.error() is None:
-                    seen.append(message)
-                    consumer.commit(message, asynchronous=False)
+        def poll() -> None:
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                seen.append(message)
+                consumer.commit(message, asynchronous=False)
 
-        thread = threading.Thread(target=run, name=f"read-{topic}")
-        thread.start()
         try:
-            yield seen
+            with meanwhile(poll):
+                yield seen
         finally:
-            over.set()
-            thread.join()
             consumer.close()
 
     @contextmanager
     def writing(self, *, user: str) -> Iterator[None]:
         """Somebody who goes on writing to the source for as long as the block runs."""
-        over = threading.Event()
 
-        def run() -> None:
-            while not over.is_set():
-                with suppress(RuntimeError):
-                    self.write(self.name, 1, user=user)
-                over.wait(0.1)
+        def write() -> None:
+            with suppress(RuntimeError):
+                self.write(self.name, 1, user=user)
 
-        thread = threading.Thread(target=run, name=f"write-{self.name}")
-        thread.start()
-        try:
+        with meanwhile(write, pause_s=0.1):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def values(self, **more: Any) -> dict[str, Any]:
         """The form's values for a migration that a person moves by hand, and approves only where ``more`` says so."""

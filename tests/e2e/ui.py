@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, Playwright, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = (
@@ -27,23 +30,35 @@ PATIENCE_MS = 60_000.0
 expect.set_options(timeout=PATIENCE_MS)
 
 
-def browser_binary() -> str:
-    """The system's Chromium. Raises ``FileNotFoundError`` that says what to install."""
+def browser_binary(playwright: Playwright) -> str:
+    """The system's Chromium, else the one that Playwright fetches for itself (once, into its cache).
+
+    Raises:
+        FileNotFoundError: there is none and none can be fetched; says what to install.
+    """
     for name in NAMES:
         path = shutil.which(name)
         if path:
             return path
-    raise FileNotFoundError(
-        "There is no Chromium on this machine, so the form cannot be tested in a browser. Install it "
-        "(Debian: apt install chromium)."
-    )
+    own = playwright.chromium.executable_path
+    if not Path(own).exists():
+        command = [sys.executable, "-m", "playwright", "install", "--no-shell", "chromium"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode or not Path(own).exists():
+            why = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise FileNotFoundError(
+                "There is no Chromium on this machine and Playwright could not fetch its own "
+                f"({why[0] if why else 'no reason given'}), so the form cannot be tested in a browser. Install one "
+                "(Debian: apt install chromium)."
+            )
+    return own
 
 
 @contextmanager
 def logged_in(url: str, user: str, password: str) -> Iterator[Ui]:
     """A browser with this user logged in."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_binary(), args=list(QUIET))
+        browser = playwright.chromium.launch(executable_path=browser_binary(playwright), args=list(QUIET))
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
             page.set_default_timeout(PATIENCE_MS)

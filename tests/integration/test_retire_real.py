@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.beside import meanwhile
 
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.kafka.admin import KafkaAdmin
@@ -52,21 +52,16 @@ def write(broker: EmbeddedBroker, topic: str, records: int) -> None:
 @contextmanager
 def polling(consumer: Consumer) -> Iterator[None]:
     """Poll and commit in a thread for as long as the block runs."""
-    over = threading.Event()
 
-    def run() -> None:
-        while not over.is_set():
-            message = consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                consumer.commit(message, asynchronous=False)
+    def poll() -> None:
+        message = consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            consumer.commit(message, asynchronous=False)
 
-    thread = threading.Thread(target=run)
-    thread.start()
     try:
-        yield
+        with meanwhile(poll):
+            yield
     finally:
-        over.set()
-        thread.join()
         consumer.close()
 
 
@@ -86,28 +81,17 @@ def test_every_kind_of_reader_shows_and_old_commits_do_not(
     pattern.subscribe([f"^{source[:-3]}.*"])
     new.subscribe([source])
     alone.assign([TopicPartition(source, p, 0) for p in range(3)])
-    over = threading.Event()
-
-    def feed() -> None:
-        while not over.is_set():
-            write(broker, source, 3)
-
-    feeder = threading.Thread(target=feed)
     wanted = {f"{source}-{group}" for group in ("pattern", "new", "alone")}
     seen: tuple[list[str], list[str]] = ([], [])
-    with polling(pattern), polling(new), polling(alone):
-        feeder.start()
-        try:
 
-            def all_show() -> bool:
-                nonlocal seen
-                seen = readers(admin, source, SystemClock(), sample_s=0.5)
-                return wanted <= set(seen[0])
+    def all_show() -> bool:
+        nonlocal seen
+        seen = readers(admin, source, SystemClock(), sample_s=0.5)
+        return wanted <= set(seen[0])
 
-            wait_until(all_show, 60, "every reader to show")
-        finally:
-            over.set()
-            feeder.join()
+    feeding = meanwhile(lambda: write(broker, source, 3))
+    with polling(pattern), polling(new), polling(alone), feeding:
+        wait_until(all_show, 60, "every reader to show")
     who, unreadable = seen
     assert {g for g in who if g.startswith(source)} == wanted and not unreadable
     wait_until(

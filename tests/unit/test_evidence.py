@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.beside import meanwhile
 
 from topicshift.adapters.evidence import FsspecEvidence, default_evidence_url, evidence_from_env
 from topicshift.core.errors import SpecError, Unreadable
@@ -73,22 +74,10 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     store = FsspecEvidence(str(tmp_path))
     sizes = [10, 300_000]
     store.write("m", "f", b"a" * sizes[0])
-    stop = threading.Event()
-
-    def write() -> None:
-        n = 0
-        while not stop.is_set():
-            n += 1
-            store.write("m", "f", b"a" * sizes[n % 2])
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    turn = itertools.cycle(reversed(sizes))
+    with meanwhile(lambda: store.write("m", "f", b"a" * next(turn))):
         seen = {len(store.read("m", "f") or b"") for _ in range(200)}
         names = {tuple(store.names("m")) for _ in range(50)}
-    finally:
-        stop.set()
-        writer.join()
     assert seen <= set(sizes)
     assert names == {("f",)}
 

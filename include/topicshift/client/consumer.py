@@ -18,6 +18,7 @@ from confluent_kafka import (
 )
 
 from topicshift.client.follower import (
+    Routed,
     RouteError,
     RouteFollower,
     RouteUnavailable,
@@ -46,7 +47,7 @@ _FATAL = frozenset(
 )
 
 
-class RoutedConsumer:
+class RoutedConsumer(Routed):
     """``confluent_kafka.Consumer`` behind a route, with commits after processing only.
 
     Args:
@@ -107,7 +108,7 @@ class RoutedConsumer:
         self._users_on_commit: Callable[..., Any] | None = config.get("on_commit")
         self._incremental = merged.get("partition.assignment.strategy", _COOPERATIVE) == _COOPERATIVE
         self._consumer = Consumer(merged, logger=_client_log)
-        self._view = ConsumerView(topic)
+        self._view: ConsumerView = ConsumerView(topic)
         self._newest: Route | None = None
         self._look = threading.Event()
         self._lock = threading.Lock()
@@ -137,26 +138,11 @@ class RoutedConsumer:
     # -------------------------------------------------------------------------------------------- public
 
     @property
-    def topic(self) -> str:
-        """The topic read now, or last while paused."""
-        return self._view.topic
-
-    @property
     def status(self) -> Status:
         """What this instance acknowledges now."""
-        status = self._view.status
+        status = super().status
         # Paused means out of the group: until the partitions are given back it is still leaving.
         return Status.DRAINING if status is Status.PAUSED and self._assigned else status
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the route it obeys; 0 without a route."""
-        return self._view.epoch
-
-    @property
-    def instance(self) -> str:
-        """This instance's name."""
-        return self._instance
 
     def poll(self, timeout_s: float = 1.0) -> Message | None:
         """The next record, or None when there is none within ``timeout_s``. The one before counts as processed.

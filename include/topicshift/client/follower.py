@@ -26,10 +26,12 @@ from topicshift.core.route import (
     Ack,
     Route,
     RouteFormatError,
+    Status,
     newer,
     parse_route,
     serialise_ack,
 )
+from topicshift.core.route_client import ConsumerView, ProducerView
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
@@ -68,6 +70,36 @@ def own_principal(config: Mapping[str, Any]) -> str | None:
     """The Kafka principal of a SASL log-in by user name, as brokers write it by default; else None."""
     user = config.get("sasl.username")
     return f"User:{user}" if user else None
+
+
+class Routed:
+    """What both clients tell of themselves: where they are on the route, as they acknowledge it.
+
+    The client keeps ``_view`` (its state as core.route_client decides it) and ``_instance``.
+    """
+
+    _view: ProducerView | ConsumerView
+    _instance: str
+
+    @property
+    def topic(self) -> str:
+        """The topic written or read now, or last while it is paused."""
+        return self._view.topic
+
+    @property
+    def status(self) -> Status:
+        """What this instance acknowledges now."""
+        return self._view.status
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the route it obeys; 0 without a route."""
+        return self._view.epoch
+
+    @property
+    def instance(self) -> str:
+        """This instance's name."""
+        return self._instance
 
 
 class RouteFollower:

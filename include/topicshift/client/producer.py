@@ -11,6 +11,7 @@ from typing import Any, Literal
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from topicshift.client.follower import (
+    Routed,
     RouteError,
     RouteFollower,
     RoutePaused,
@@ -39,7 +40,7 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 OnChange = Callable[[Status, str, int], None]
 
 
-class RoutedProducer:
+class RoutedProducer(Routed):
     """``confluent_kafka.Producer`` behind a route: idempotent, ``acks=all``, keys placed as Java's client places them.
 
     Args:
@@ -98,7 +99,7 @@ class RoutedProducer:
         self._stale_s = stale_s
         delivery_s = float(merged["delivery.timeout.ms"]) / 1000
         self._gone_ms = int((stale_s + delivery_s + GONE_MARGIN_S) * 1000)
-        self._view = start_producer(topic)
+        self._view: ProducerView = start_producer(topic)
         self._gate = threading.Condition()
         self._inside = 0
         self._undelivered = 0
@@ -110,26 +111,6 @@ class RoutedProducer:
         self._follower.start()
 
     # -------------------------------------------------------------------------------------------- public
-
-    @property
-    def topic(self) -> str:
-        """The topic written to now, or last while it is paused."""
-        return self._view.topic
-
-    @property
-    def status(self) -> Status:
-        """What this instance acknowledges now."""
-        return self._view.status
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the route it obeys; 0 without a route."""
-        return self._view.epoch
-
-    @property
-    def instance(self) -> str:
-        """This instance's name."""
-        return self._instance
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until the route has been read. Raises :class:`RouteUnavailable` with the reason."""
