@@ -28,7 +28,7 @@ from xml.sax.saxutils import quoteattr
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "include"))
 
-from topicshift.testing.java import Java, NoJava, find_java  # noqa: E402
+from topicshift.testing.java import CLASS_ARCHIVE, Java, NoJava, find_java  # noqa: E402
 
 VENV = ROOT / ".venv"
 BUILD = ROOT / "build"
@@ -414,6 +414,38 @@ def fetch_jars(name: str, modules: list[tuple[str, str, str]], java: Java, *, be
     say(f"{name} jars: {len(list(folder.glob('*.jar')))} in build/jars/{name}, {time.monotonic() - began:.0f} s")
 
 
+def archive_classes(java: Java) -> None:
+    """An archive of the classes that Spark loads at its start: with it a driver starts with two fifths less CPU time.
+
+    Nothing depends on it, so where it cannot be made set-up goes on and says so.
+    """
+    release = java.home / "release"
+    warm_up = ROOT / "tools" / "spark_warm_up.py"
+    jars = sorted(jar.name for jar in pyspark_jars().glob("*.jar"))
+    wanted = digest(jars, str(java.home), release.read_text() if release.exists() else "", warm_up, str(VENV))
+    if read_stamp("class-archive").get("inputs") == wanted and CLASS_ARCHIVE.exists():
+        return
+    say("archiving the classes of Spark's start, so that it starts faster (half a minute)")
+    began = time.monotonic()
+    part = CLASS_ARCHIVE.with_name(f".{CLASS_ARCHIVE.name}.{os.getpid()}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={part}"
+    command = [str(VENV / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += ["--conf", "spark.driver.host=127.0.0.1", "--driver-java-options", options, str(warm_up)]
+    env = {**environment(java), "PYSPARK_PYTHON": str(PYTHON), "SPARK_LOCAL_IP": "127.0.0.1"}
+    try:
+        run("class archive", command, env)
+        part.chmod(0o644)
+        part.replace(CLASS_ARCHIVE)
+    except (Stop, OSError) as problem:
+        say(f"no class archive, so Spark starts as slowly as it does without one: {problem}")
+        return
+    finally:
+        part.unlink(missing_ok=True)
+    write_stamp("class-archive", {"inputs": wanted})
+    say(f"class archive: done in {time.monotonic() - began:.0f} s")
+
+
 def in_parallel(*jobs: Callable[[], None]) -> None:
     """Run jobs side by side; the first error of any is raised when all have ended."""
     errors: list[BaseException] = []
@@ -446,6 +478,7 @@ def set_up(requirements: str) -> None:
             install_project,
             lambda: fetch_jars("kafka", KAFKA_MODULES, java, beside_pyspark=False),
             lambda: fetch_jars("spark", SPARK_MODULES, java, beside_pyspark=True),
+            *([lambda: archive_classes(java)] if requirements == "dev.txt" else []),
         )
         compile_project()
         write_stamp("java", {"home": str(java.home), "major": java.major})

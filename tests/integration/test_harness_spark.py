@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from topicshift.testing.broker import EmbeddedBroker
+from topicshift.testing.java import find_java
+from topicshift.testing.spark import quick_start_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,3 +36,14 @@ def test_spark_counts_what_was_written(
     read = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", topic)
     assert read.load().count() == 250
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_a_driver_takes_its_classes_from_the_archive_of_set_up(tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    options = f"{quick_start_options()} -Xlog:class+load:file={loaded}"
+    env = {**os.environ, "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--driver-java-options", options, "--version"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "org.apache.spark.deploy.SparkSubmit source: shared objects file (top)" in loaded.read_text()
+    assert "warning" not in done.stdout, "a JVM that finds the archive wanting must not talk into a job's answer"

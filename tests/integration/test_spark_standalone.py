@@ -21,7 +21,7 @@ from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.java import find_java
 from topicshift.testing.process import GuardedProcess
 from topicshift.testing.runfolder import ROOT
-from topicshift.testing.spark import spark_jars
+from topicshift.testing.spark import quick_start_options, spark_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 BIN = Path(sys.executable).parent
@@ -92,6 +92,7 @@ def submit(master: str, job: str, *args: str, conf: tuple[str, ...] = ()) -> sub
     command = [str(BIN / "spark-submit"), "--master", master, "--deploy-mode", "client"]
     command += [word for setting in conf for word in ("--conf", setting)]
     command += ["--jars", ",".join(str(jar) for jar in spark_jars()), "--executor-memory", "768m"]
+    command += ["--driver-java-options", quick_start_options()]
     command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
     env = {**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"PYTHONPATH": str(ROOT / "include"), "SPARK_HOME": str(spark_home())}

@@ -21,6 +21,10 @@ class NoJava(RuntimeError):
     """No usable Java. The message says what was seen and what to do."""
 
 
+CLASS_ARCHIVE = Path(__file__).resolve().parents[3] / "build" / "cache" / "spark-classes.jsa"
+"""Classes of Spark's start, archived by set-up."""
+
+
 @dataclass(frozen=True)
 class Java:
     """A Java found: ``major`` version, the ``home`` folder that JAVA_HOME wants, and where it was looked up."""
@@ -33,6 +37,11 @@ class Java:
     def binary(self) -> Path:
         """The ``java`` executable."""
         return self.home / "bin" / "java"
+
+
+def class_archive_options() -> list[str]:
+    """JVM options for a Spark driver that take its classes from the archive, where it is there and fits."""
+    return [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xshare:auto", "-Xlog:cds*=off", "-Xlog:class+path=off"]
 
 
 def major_version(text: str) -> int | None:

@@ -8,11 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topicshift.testing.java import find_java
+from topicshift.testing.java import class_archive_options, find_java
 from topicshift.testing.runfolder import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def quick_start_options() -> str:
+    """JVM options for a driver with little to do: no optimising compiler, one collector, archived classes."""
+    return " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *class_archive_options()])
 
 
 def spark_jars() -> list[Path]:
@@ -49,7 +54,9 @@ def local_spark(
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dlog4j2.level=WARN",
+        "spark.driver.extraJavaOptions": " ".join(
+            ["-XX:+UseParallelGC", "-Dlog4j2.level=WARN", *class_archive_options()]
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

@@ -26,7 +26,7 @@ from topicshift.testing.broker import SUPERUSER, EmbeddedBroker, new_password
 from topicshift.testing.postgres import create_database, embedded_postgres
 from topicshift.testing.rights import grant, orchestrator_rights
 from topicshift.testing.runfolder import ROOT, RunFolder
-from topicshift.testing.spark import spark_jars
+from topicshift.testing.spark import quick_start_options, spark_jars
 
 ORCHESTRATOR = "topicshift"
 APPLICATIONS = ("checkout", "billing", "ledger", "fraud", "search", "legacy", "rogue")
@@ -201,7 +201,7 @@ class Stack:
             "TOPICSHIFT_JOURNAL": self.journal_url,
             "TOPICSHIFT_SPARK_JARS": str(spark_jars()[0].parent),
             # Topics are small here, and cores few: the drivers shall start quickly.
-            "TOPICSHIFT_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "TOPICSHIFT_SPARK_JAVA_OPTIONS": quick_start_options(),
         }
         connections["topicshift_journal"] = journal_connection(self.journal_url)
         self._services = AirflowServices(
