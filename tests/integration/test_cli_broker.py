@@ -68,7 +68,7 @@ def test_plan_names_a_group_that_is_not_there(
 ) -> None:
     source = topic_name()
     _topic(admin_client, broker.config(), source, 2, records=20)
-    words = ("plan", str(_spec(tmp_path, source)), "--bootstrap-server", broker.bootstrap)
+    words = ("plan", str(_spec(tmp_path, source)), "--without-impact", "--bootstrap-server", broker.bootstrap)
     code, out, _ = run(*words, "--json")
     plan = json.loads(out)
     assert code == 3
@@ -78,6 +78,8 @@ def test_plan_names_a_group_that_is_not_there(
     assert code == 3
     assert f"create {source}-v2: 4 partitions" in out
     assert "no-such-group" in out
+    # Without saying so, keys that nobody measured are unknown, which weighs more than no.
+    assert run("plan", str(_spec(tmp_path, source)), "--bootstrap-server", broker.bootstrap)[0] == 4
 
 
 def test_plan_with_properties_of_a_user_without_rights_is_unknown_and_names_what_is_missing(

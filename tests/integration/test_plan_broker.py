@@ -28,6 +28,9 @@ def wanted(source: str, group: str, **changes: object) -> Spec:
     return spec_from_params(base | changes)
 
 
+NO_IMPACT = "these tests are about the rest"
+
+
 def codes(plan: Plan) -> set[str]:
     return {f.code for f in plan.findings}
 
@@ -57,13 +60,16 @@ def test_a_plan_without_an_authorizer(admin: KafkaAdmin, topic_name: Callable[..
     admin.create_topic(source, 2, 1, {"retention.ms": "86400000", "min.insync.replicas": "1"})
     admin.alter_commits(group, source, {0: 0, 1: 0})
     before = admin.topic_names()
-    plan = make_plan(wanted(source, group), admin)
+    plan = make_plan(wanted(source, group), admin, no_impact=NO_IMPACT)
     assert plan.ok, str(plan)
     assert plan.spec.target == f"{source}-v2"
     assert plan.target is not None and plan.target.configs == {"min.insync.replicas": "1", "retention.ms": "86400000"}
     assert codes(plan) >= {"TS201", "TS401"}
     assert admin.topic_names() == before, "planning makes no topic, not even by asking for one"
-    assert make_plan(wanted(source, group), admin).plan_hash == plan.plan_hash
+    assert make_plan(wanted(source, group), admin, no_impact=NO_IMPACT).plan_hash == plan.plan_hash
+    unmeasured = make_plan(wanted(source, group), admin)
+    assert not unmeasured.ok and unmeasured.unknown
+    assert [f.code for f in unmeasured.blocking()] == ["TS401"]
 
 
 def test_bad_input_is_found(admin: KafkaAdmin, topic_name: Callable[..., str]) -> None:
@@ -71,7 +77,9 @@ def test_bad_input_is_found(admin: KafkaAdmin, topic_name: Callable[..., str]) -
     admin.create_topic(source, 2, 1, {"cleanup.policy": "compact"})
     admin.alter_commits(stray, source, {0: 0})
     collide = source.replace("_", ".")
-    plan = make_plan(wanted(source, group, partitions=2, replication_factor=9, target=collide), admin)
+    plan = make_plan(
+        wanted(source, group, partitions=2, replication_factor=9, target=collide), admin, no_impact=NO_IMPACT
+    )
     assert codes(plan) >= {"TS104", "TS106", "TS111", "TS112", "TS301", "TS302"}, str(plan)
     assert not plan.ok and not plan.unknown
     assert "TS101" in codes(make_plan(wanted("no-such-topic", group), admin))
@@ -93,7 +101,7 @@ def test_rights_are_copied_and_missing_ones_are_named(
     secured.create_acls(acls)
     try:
         _until(lambda: set(acls) <= secured.acls())
-        plan = make_plan(wanted(source, group), secured)
+        plan = make_plan(wanted(source, group), secured, no_impact=NO_IMPACT)
         assert plan.ok and plan.target is not None, str(plan)
         assert {(a.principal, a.operation) for a in plan.target.acls} == {(a.principal, a.operation) for a in acls}
         assert any("DENY User:legacy WRITE" in a.text for a in plan.actions)
@@ -132,7 +140,7 @@ def test_the_documented_rights_are_enough_to_plan(
         with KafkaAdmin(secure_broker.config("topicshift")) as admin:
             _until(lambda: {"DESCRIBE", "ALTER"} <= (admin.cluster().authorized or frozenset()))
             _until(lambda: any(g.group == group for g in admin.groups()))
-            plan = make_plan(wanted(source, group), admin)
+            plan = make_plan(wanted(source, group), admin, no_impact=NO_IMPACT)
         assert plan.ok, str(plan)
     finally:
         secured.delete_acls(acls)

@@ -100,6 +100,7 @@ ACLS = frozenset(
     }
 )
 IMPACT: dict[str, Any] = {
+    "topic": "payments",
     "records": 1000,
     "keyed_records": 1000,
     "null_keys": 0,

@@ -157,6 +157,6 @@ def test_same_input_same_output_and_unknown_is_never_ok(parts: dict, count: int,
     first, second = make_plan(wanted, world(**parts)), make_plan(wanted, replace(world(**parts)))
     assert first == second
     assert first.model_dump_json() == second.model_dump_json()
-    if parts.get("unread") or any(parts.get(p, ...) is None for p in ("source",)):
+    if parts.get("unread") or any(parts.get(p, ...) is None for p in ("source", "impact")):
         assert not first.ok
     assert first.ok == (first.target is not None and not first.blocking())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from datetime import UTC, datetime, timedelta
@@ -275,6 +276,27 @@ def test_the_command_shows_its_reasons(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_command_says_no_where_the_brokers_cannot(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["size", "--throughput", "1e5", "--per-consumer", "5000", "--brokers", "1", "--cores", "2"]) == 3
     assert "above 2 x 1 brokers x 2 cores" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("unread", "wanted"), [(None, 4), (9000, 0)])
+def test_rates_that_leave_a_partition_out_are_no_answer(
+    unread: int | None, wanted: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+    from topicshift.steps import measure
+    from topicshift.testing.fakes import FakeCluster
+
+    cluster = FakeCluster()
+    cluster.create_topic("t", 2, 1, {})
+    samples = [
+        OffsetSample(at=0, ends={0: 0, 1: 0 if unread is not None else None}),
+        OffsetSample(at=10, ends={0: 9000, 1: unread}),
+    ]
+    monkeypatch.setattr(admin, "KafkaAdmin", lambda _: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(measure, "sample_offsets", lambda *_, **__: samples)
+    args = ["--topic", "t", "--measure", "10s", "--per-consumer", "100", "--bootstrap-server", "b:1"]
+    assert run(["size", *args]) == wanted
+    assert ("partitions [1] could not be read" in capsys.readouterr().out) is (wanted == 4)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,6 @@ def test_names_that_are_promised_to_others_are_not_taken(cluster: FakeCluster) -
 
 
 def test_a_missing_source(cluster: FakeCluster) -> None:
-    plan = make_plan(spec(source="paymentz"), cluster, now=NOW)
+    plan = make_plan(spec(source="paymentz"), cluster, no_impact="not here", now=NOW)
     assert [f.code for f in plan.blocking()] == ["TS101"]
     assert not plan.unknown

@@ -36,22 +36,43 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="impact.json of the key-rehash report: its findings, and its skew for sizing.",
 )
+@click.option(
+    "--without-impact",
+    is_flag=True,
+    help="The keys need not be known: without this, a plan without --impact ends with exit code 4 (unknown).",
+)
 @journal_option
 @kafka_options
 def command(
-    spec: Path, impact_file: Path | None, journal_url: str | None, kafka_config: dict[str, Any], as_json: bool
+    spec: Path,
+    impact_file: Path | None,
+    without_impact: bool,
+    journal_url: str | None,
+    kafka_config: dict[str, Any],
+    as_json: bool,
 ) -> int:
-    """Exit code 0 if nothing blocks, 3 if a finding of level error does, 4 if something could not be read."""
+    """Exit code 0 if nothing blocks, 3 if a finding of level error does, 4 if something is unknown.
+
+    Unknown is what could not be read, and the keys where no impact was measured (TS401).
+    """
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.core.spec_io import load_spec
     from topicshift.steps.plan import make_plan
 
     loaded = load_spec(spec)
+    if impact_file is not None and without_impact:
+        raise SpecError("--impact and --without-impact contradict each other. Give one of them.")
     impact = _impact(impact_file)
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
     try:
-        plan = make_plan(loaded, admin, impact=impact, journal=journal)
+        plan = make_plan(
+            loaded,
+            admin,
+            impact=impact,
+            no_impact="left out by --without-impact" if without_impact else None,
+            journal=journal,
+        )
     finally:
         admin.close()
         if journal is not None:

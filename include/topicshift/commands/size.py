@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, console, json_option, kafka_config, say
+from topicshift.commands.common import (
+    EXIT_NO,
+    EXIT_OK,
+    EXIT_UNKNOWN,
+    answer,
+    console,
+    json_option,
+    kafka_config,
+    say,
+)
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
@@ -69,7 +78,10 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Exit code 0 with a recommendation, 3 when every count speaks against a bound, 4 if something was unreadable."""
+    """Exit code 0 with a recommendation, 3 when every count speaks against a bound, 4 if something was unreadable.
+
+    Partitions that could not be read are missing from the measured rates, so that these are too low: that is 4 too.
+    """
     from topicshift.core.sizing import SizingInput, recommend, record_bytes_from_impact, skew_from_impact
 
     if headroom is not None and factor is not None:
@@ -104,6 +116,8 @@ def command(
     else:
         _show(asked, rates, result)
     best = next(c for c in result.counts if c.partitions == result.recommended)
+    if rates is not None and rates.unread:
+        return EXIT_UNKNOWN
     return EXIT_NO if best.problems else EXIT_OK
 
 
@@ -204,7 +218,10 @@ def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult)
     for warning in result.warnings:
         out.print(f"  [yellow]warning:[/] {escape(warning)}")
     if rates is not None and rates.unread:
-        out.print(f"  [yellow]warning:[/] partitions {rates.unread} could not be read and are not in the rates")
+        out.print(
+            f"  [yellow]warning:[/] partitions {rates.unread} could not be read and are not in the rates, "
+            "so the count may be too small; measure again when they answer"
+        )
     out.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("count", "spare", "parents", "same index", "even", "replicas/broker", "hottest", "against it"):

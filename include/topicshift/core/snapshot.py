@@ -54,7 +54,8 @@ class Snapshot:
     """One look at the world.
 
     ``source`` and ``target`` are None where the broker says that there is no such topic. ``described`` and ``commits``
-    hold every listed group and every declared one. ``impact`` is impact.json, None where the keys were not measured.
+    hold every listed group and every declared one. ``impact`` is impact.json, None where the keys were not measured;
+    ``no_impact`` then says why they need not be (somebody said so, or a later step measures them).
     ``own_target_id`` is the topic id of a target that this very migration made before (a plan taken again).
     """
 
@@ -72,6 +73,7 @@ class Snapshot:
     producers: tuple[ActiveProducer, ...] | None = None
     transactions: tuple[Transaction, ...] | None = None
     impact: Mapping[str, Any] | None = None
+    no_impact: str | None = None
     migrations: tuple[OtherMigration, ...] = ()
     own_target_id: str | None = None
     unread: Mapping[str, str] = field(default_factory=dict)

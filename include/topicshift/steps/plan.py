@@ -26,6 +26,7 @@ def take_snapshot(
     spec: Spec,
     *,
     impact: Mapping[str, Any] | None = None,
+    no_impact: str | None = None,
     taken: frozenset[str] = frozenset(),
     journal: Journal | None = None,
     migration_id: str | None = None,
@@ -33,8 +34,9 @@ def take_snapshot(
 ) -> Snapshot:
     """Read everything that a plan looks at.
 
-    ``taken``: names of topics that may not become the default target. ``journal`` with ``migration_id`` (this one):
-    other open migrations are read from it, and the topic id of a target that this migration made before.
+    ``impact`` is impact.json; ``no_impact`` says why there need be none. ``taken``: names of topics that may not
+    become the default target. ``journal`` with ``migration_id`` (this one): other open migrations are read from it,
+    and the topic id of a target that this migration made before.
     Never raises for what the cluster answers: the part is named in ``unread``.
     """
     unread: dict[str, str] = {}
@@ -52,7 +54,9 @@ def take_snapshot(
         # One dead address is enough to know: asking eight more times would only take as many time-outs.
         rest = "the cluster did not answer"
         unread.update(dict.fromkeys(("topics", "source", "target", "acls", "groups", "commits", "offsets"), rest))
-        return Snapshot(_stamp(now), impact=impact, migrations=others, own_target_id=own_id, unread=unread)
+        return Snapshot(
+            _stamp(now), impact=impact, no_impact=no_impact, migrations=others, own_target_id=own_id, unread=unread
+        )
     topics = read("topics", admin.topic_names)
     claimed = {t for m in others for t in (m.source, m.target)}
     target_name = resolve_target(spec, topics, claimed | taken)
@@ -86,6 +90,7 @@ def take_snapshot(
         producers=tuple(producers) if producers is not None else None,
         transactions=tuple(transactions) if transactions is not None else None,
         impact=impact,
+        no_impact=no_impact,
         migrations=others,
         own_target_id=own_id,
         unread=unread,
@@ -97,6 +102,7 @@ def make_plan(
     admin: ClusterAdmin,
     *,
     impact: Mapping[str, Any] | None = None,
+    no_impact: str | None = None,
     taken: frozenset[str] = frozenset(),
     journal: Journal | None = None,
     migration_id: str | None = None,
@@ -107,7 +113,14 @@ def make_plan(
     Raises ``Unreadable`` only when the cluster does not answer at all: there is no plan to print then.
     """
     snapshot = take_snapshot(
-        admin, spec, impact=impact, taken=taken, journal=journal, migration_id=migration_id, now=now
+        admin,
+        spec,
+        impact=impact,
+        no_impact=no_impact,
+        taken=taken,
+        journal=journal,
+        migration_id=migration_id,
+        now=now,
     )
     if "cluster" in snapshot.unread:
         raise Unreadable(snapshot.unread["cluster"])

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import RETRIES
-from topicshift_airflow.operators.plan import candidates
+from topicshift_airflow.operators.plan import MEASURED_NEXT, candidates
 from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
 
 
@@ -27,7 +27,7 @@ class _Assess(BaseOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**RETRIES, **kwargs})
 
-    def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None) -> Any:
+    def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
@@ -37,7 +37,7 @@ class _Assess(BaseOperator):
         spec = spec_from_form(dict(context["params"]), SPEC_FOLDER)
         admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
         try:
-            plan = make_plan(spec, admin, impact=impact)
+            plan = make_plan(spec, admin, impact=impact, no_impact=no_impact)
         finally:
             admin.close()
         for line in plan.lines():
@@ -54,7 +54,7 @@ class AssessInput(_Assess):
     def execute(self, context: Any) -> Any:
         """Returns the source and the candidate counts for the impact job."""
         with typed_failures(context):
-            plan = self.plan(context, None)
+            plan = self.plan(context, None, MEASURED_NEXT)
             if plan.source is None:
                 from topicshift.core.errors import PreflightFailed
 

@@ -64,6 +64,9 @@ class OpenMigration(BaseOperator):
             return [c.name for c in spec.consumers]
 
 
+MEASURED_NEXT = "the next task measures them"
+
+
 class DecidePlan(StepOperator):
     """Take stock of the cluster, run every check, and write the plan. Read-only.
 
@@ -103,7 +106,13 @@ def plan_now(run: Run, *, with_impact: bool) -> Plan:
 
     impact = json.loads(run.read("impact.json")) if with_impact else None
     return make_plan(
-        run.spec, run.admin, impact=impact, journal=run.journal, migration_id=run.row.migration_id, now=run.clock.now()
+        run.spec,
+        run.admin,
+        impact=impact,
+        no_impact=None if with_impact else MEASURED_NEXT,
+        journal=run.journal,
+        migration_id=run.row.migration_id,
+        now=run.clock.now(),
     )
 
 

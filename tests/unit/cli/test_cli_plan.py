@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.cli.parts import SPEC, Admin
+from tests.unit.plan_world import world
 
 from topicshift.core.findings import Finding, Level
 
@@ -70,6 +71,38 @@ def test_plan_prints_actions_and_findings(
     assert code == wanted
     assert json.loads(out)["plan_hash"] == "ab" * 32
     assert Admin.closed == before + 2
+
+
+@pytest.mark.parametrize(("options", "wanted"), [((), 4), (("--without-impact",), 0)])
+def test_keys_that_nobody_measured_are_unknown_unless_they_need_not_be_known(
+    options: tuple[str, ...], wanted: int, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+    from topicshift.steps import plan as steps_plan
+
+    def take_snapshot(*_: Any, **given: Any) -> Any:
+        return world(**{name: given[name] for name in ("impact", "no_impact")})
+
+    monkeypatch.setattr(admin, "KafkaAdmin", Admin)
+    monkeypatch.setattr(steps_plan, "take_snapshot", take_snapshot)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(source="payments"))
+    code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1", "--json", *options)
+    assert code == wanted, out
+    (finding,) = [f for f in json.loads(out)["findings"] if f["code"] == "TS401"]
+    assert finding["unknown"] is (wanted == 4)
+    code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1", *options)
+    assert code == wanted
+    assert ("TS401 unknown" in out) is (wanted == 4)
+
+
+def test_an_impact_and_none_contradict_each_other(tmp_path: Path, run: Any) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(source="payments"))
+    options = ("--impact", str(spec), "--without-impact", "--bootstrap-server", "b:1")
+    code, _, err = run("plan", str(spec), *options)
+    assert code == 2
+    assert "contradict" in err
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("x", "not JSON"), ("[1]", "no JSON object")])

@@ -1,4 +1,4 @@
-"""TS401 to TS404: what impact.json says about the keys."""
+"""TS401 to TS405: what impact.json says about the keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from topicshift.core.spec import Sizing
     Scope.KEYS,
     CodeDoc(
         "TS401",
-        (Level.WARNING,),
-        "The keys were not measured, or the source held no record: hot keys, partitioner and skew are not known.",
-        "Run the assessment (`topic_assessment`), which makes impact.json.",
+        (Level.ERROR, Level.WARNING),
+        "The keys were not measured: whether the source is keyed, by which rule, and what is hot, is not known, and "
+        "unknown is never OK. A warning where the source held no record to measure, where a later step measures them, "
+        "or where a person said `--without-impact`.",
+        "Run the assessment (`topic_assessment`) or `spark_jobs/key_rehash_impact.py`, and give its impact.json with "
+        "`--impact`.",
     ),
     CodeDoc(
         "TS402",
@@ -37,21 +40,27 @@ from topicshift.core.spec import Sizing
         "One key, or the hottest partition under the planned count, is more than one consumer can work through.",
         "Split the hot key, or speed up its consumer; no count of partitions helps a single key.",
     ),
+    CodeDoc(
+        "TS405",
+        (Level.ERROR,),
+        "The impact report is not one of this source: of another topic, of a topic of the same name that was deleted "
+        "since, or no report at all.",
+        "Give the impact.json that was made of this topic.",
+    ),
 )
 def run(facts: Facts) -> Iterator[Finding]:
     """Reads the counts of impact.json."""
     impact = facts.snapshot.impact
-    if impact is None or not impact.get("records"):
-        yield find(
-            "TS401",
-            Level.WARNING,
-            "keys",
-            "the keys were not measured." if impact is None else "the source held no record to measure.",
-            "Whether the topic is keyed, by which rule, and which keys are hot, is not known to this plan.",
-            "Run the assessment, which reads the topic and makes impact.json.",
-        )
+    if impact is None:
+        yield _unmeasured("the keys were not measured", facts.snapshot.no_impact)
+        return
+    if strange := _not_of_this_source(facts, impact):
+        yield strange
         return
     records, keyed = int(impact["records"]), int(impact.get("keyed_records") or 0)
+    if not records:
+        yield _unmeasured("the source held no record to measure", "measured, with nothing to see")
+        return
     if keyed == 0:
         count = facts.shape.partitions
         source = facts.snapshot.source
@@ -78,6 +87,39 @@ def run(facts: Facts) -> Iterator[Finding]:
             "Nothing to do if that is meant.",
         )
     yield from _hot(facts, impact)
+
+
+def _unmeasured(seen: str, excuse: str | None) -> Finding:
+    return find(
+        "TS401",
+        Level.WARNING if excuse else Level.ERROR,
+        "keys",
+        f"{seen} ({excuse})." if excuse else f"{seen}.",
+        "Whether the topic is keyed, by which rule, and which keys are hot, is not known to this plan.",
+        "Run the assessment, which reads the topic and makes impact.json"
+        + ("." if excuse else ", and give that with --impact; or say --without-impact if the keys need not be known."),
+        unknown=not excuse,
+    )
+
+
+def _not_of_this_source(facts: Facts, impact: Mapping[str, Any]) -> Finding | None:
+    """A report of another topic says nothing about this one, and would pass for an answer."""
+    source, topic, topic_id = facts.snapshot.source, impact.get("topic"), impact.get("topic_id")
+    if topic != facts.spec.source or not isinstance(impact.get("records"), int):
+        seen = f"it is of topic {topic}, not of {facts.spec.source}." if topic else "it names no topic and no records."
+    elif source is not None and topic_id is not None and topic_id != source.topic_id:
+        seen = f"it is of a topic of this name with the id {topic_id}; the id is {source.topic_id} now."
+    else:
+        return None
+    return find(
+        "TS405",
+        Level.ERROR,
+        "impact.json",
+        seen,
+        "What it says of keys and skew is about other records, so the keys of this source are unknown.",
+        "Give the impact.json that was made of this topic, or run the assessment again.",
+        unknown=True,
+    )
 
 
 def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
