@@ -73,7 +73,8 @@ TASKS = {
     "verify_drain.confirm": "Takes the answer of the armed verifier and compares the source with the fence once more.",
     "switch_producers.switch": "After a last look at the source, points every producer to the target and starts it. "
     "The freeze ends here.",
-    "switch_producers.by_hand": "For producers that a person starts; skipped where there are none.",
+    "switch_producers.by_hand": "Asks for the producers that a person starts. Where there are none it sees that "
+    "the switch is done, and fails where it is not, so that producers are given back.",
     "switch_consumers.switch": "One per group: seeds its offsets on the target at the log start, releases it, and "
     "sees it read there.",
     "verify.order_proof": "Spark reads both topics: counts, order per key, one partition per key, nothing crossed.",

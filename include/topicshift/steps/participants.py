@@ -186,6 +186,18 @@ def require_lease(freeze: Freeze | None, clock: Clock, act: str) -> Freeze:
     return freeze
 
 
+def require_on_target(cast: Cast, producers: Sequence[Participant]) -> None:
+    """Raises ``Refused``, naming them, unless all ``producers`` run on the target at this moment."""
+    target = cast.context.target
+    states = cast.observe(producers) if producers else []
+    open_ = [s for s in states if not (s.status == "running" and s.topic == target)]
+    if open_:
+        raise Refused(
+            f"The switch of the producers to {target} has not ended: {describe(open_)}. A group that left the source "
+            "now would miss what is written there. Clear the task switch."
+        )
+
+
 def stop_producers(
     cast: Cast,
     producers: Sequence[Participant],

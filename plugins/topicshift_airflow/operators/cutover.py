@@ -14,6 +14,7 @@ from topicshift.core.freeze import Freeze
 from topicshift.core.spec import Approval, Cutover
 from topicshift.ports import Participant, ParticipantState
 from topicshift.steps.approvals import find_approval, record_approval
+from topicshift.steps.on_record import require_drained, require_switch_begun, require_target
 from topicshift.steps.participants import (
     FREEZE,
     SWITCH_PRODUCERS,
@@ -25,11 +26,13 @@ from topicshift.steps.participants import (
     give_back,
     producers_of,
     require_lease,
+    require_on_target,
     stop_producers,
     switch_producers,
     switch_step,
 )
 from topicshift_airflow.operators.base import AskingOperator, Question, StepOperator
+from topicshift_airflow.operators.names import certificate_name, suffix, verification_name
 from topicshift_airflow.runtime import Run, open_journal, owner_of
 
 if TYPE_CHECKING:
@@ -98,6 +101,7 @@ class StopAndFence(AskingOperator):
         """Ask for the producers that a person stops, if there are any."""
         if switched(run):
             return None
+        require_target(run.admin, run.journal, run.row)
         producers = producers_of(run.spec)
         cast = run.cast(kinds(producers))
         manual = people(cast, producers)
@@ -183,6 +187,16 @@ def recheck(run: Run) -> None:
     compare(run.admin, read_fence(run), run.clock)
 
 
+def require_certified(run: Run, consumer: str = "") -> None:
+    """Raise ``Refused`` unless every group (or that of one consumer) is certified and verified for the fence of now."""
+    names = [c.group for c in run.spec.consumers if consumer in ("", c.name)]
+    paper, answer = (
+        run.evidence.read(run.row.migration_id, name)
+        for name in (certificate_name(consumer), verification_name(consumer))
+    )
+    require_drained(read_fence(run), names, paper, answer, suffix=suffix(consumer))
+
+
 class SwitchProducers(AskingOperator):
     """Point every producer to the target and start it. The freeze ends here.
 
@@ -209,6 +223,9 @@ class SwitchProducers(AskingOperator):
         skip_unless(run, self.cutover)
         if switched(run):
             return None
+        require_target(run.admin, run.journal, run.row)
+        if run.spec.cutover is Cutover.DRAIN_FIRST:
+            require_certified(run)
         about = self._about(run)
         if run.spec.approvals.cutover is Approval.AUTO:
             if not find_approval(run.journal, run.row.migration_id, self.task_id, about):
@@ -243,7 +260,11 @@ class SwitchProducers(AskingOperator):
 
 
 class StartByHand(AskingOperator):
-    """Ask for the producers that a person starts on the target; skipped where there are none."""
+    """Ask for the producers that a person starts on the target.
+
+    Where there are none it sees that the switch is done, so that a switch that somebody only marked as done gives
+    producers back.
+    """
 
     def __init__(self, *, cutover: Cutover | None = None, **kwargs: Any) -> None:
         super().__init__(subject="Start producers on the target", **kwargs)
@@ -256,8 +277,11 @@ class StartByHand(AskingOperator):
             return None
         producers = producers_of(run.spec)
         manual = people(run.cast(kinds(producers)), producers)
-        if not manual:
-            raise AirflowSkipException("Every producer is under a controller; nobody has to start one by hand.")
+        if not manual or not self._switch_begun(run):
+            raise Refused(
+                "The producers are not on the target, and nobody has to start one by hand. A task that was marked as "
+                "success by hand proves nothing: clear the task switch. Until then producers go back to the source."
+            )
         names = ", ".join(p.name for p in manual)
         return Question(
             f"Point {names} to {run.row.target} and start it",
@@ -265,6 +289,11 @@ class StartByHand(AskingOperator):
             timedelta(hours=2),
             {"start": [p.name for p in manual], "target": run.row.target},
         )
+
+    @staticmethod
+    def _switch_begun(run: Run) -> bool:
+        row = run.journal.step(run.row.migration_id, SWITCH_PRODUCERS)
+        return row is not None and row.state == "intended"
 
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Check the source once more and end the freeze."""
@@ -297,7 +326,10 @@ class SwitchGroup(AskingOperator):
         """Ask to stop a group that a person moves."""
         skip_unless(run, self.cutover)
         p = self._participant(run)
-        if group_switched(run, p.group or "") or not people(run.cast({p.kind}), [p]):
+        if group_switched(run, p.group or ""):
+            return None
+        self._require_licence(run, p)
+        if not people(run.cast({p.kind}), [p]):
             return None
         return Question(
             f"Stop group {p.group} now",
@@ -306,6 +338,16 @@ class SwitchGroup(AskingOperator):
             timedelta(hours=4),
             {"stop_group": p.group, "target": run.row.target},
         )
+
+    @staticmethod
+    def _require_licence(run: Run, p: Participant) -> None:
+        """The producers are on the target, and this group has read the source up to the fence."""
+        if not require_switch_begun(run.journal, run.row.migration_id):
+            producers = producers_of(run.spec)
+            cast = run.cast(kinds(producers))
+            by_hand = people(cast, producers)
+            require_on_target(cast, [each for each in producers if each not in by_hand])
+        require_certified(run, "" if run.spec.cutover is Cutover.DRAIN_FIRST else p.name)
 
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Seed, release, observe."""

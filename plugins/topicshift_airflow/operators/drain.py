@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ from topicshift.core.certificate import Verdict
 from topicshift.core.errors import DrainTimedOut, FenceBroken, GuardViolated, Transient, Unreadable
 from topicshift.core.spec import Cutover
 from topicshift.steps.fence import rehearse
+from topicshift.steps.on_record import require_target
 from topicshift.steps.participants import consumers_of, current_freeze, describe, producers_of, require_lease
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.operators.cutover import (
@@ -27,6 +27,7 @@ from topicshift_airflow.operators.cutover import (
     skip_unless,
     switched,
 )
+from topicshift_airflow.operators.names import certificate_name, file_name, suffix, verification_name
 from topicshift_airflow.operators.spark import work_folder
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 
@@ -55,12 +56,6 @@ def put(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(data)
     part.replace(path)
-
-
-def file_name(consumer: str) -> str:
-    """A consumer's name as part of a file name: readable, and different for different names."""
-    safe = re.sub(r"[^A-Za-z0-9_-]", "-", consumer)
-    return safe if safe == consumer else f"{safe}-{hashlib.sha256(consumer.encode()).hexdigest()[:8]}"
 
 
 def drain_inputs(run: Run, consumer: str = "") -> dict[str, Any]:
@@ -163,6 +158,7 @@ class ReadyToFence(Deferring):
         if bad:
             run.progress(f"not ready for the fence: {describe(bad)}")
             return self._wait(run, context, pause_s=4.0)
+        require_target(run.admin, run.journal, run.row)
         rehearse(run.admin, run.row.source)
         return dict(event)
 
@@ -219,14 +215,13 @@ class Drain(Deferring):
         deadline = run.clock.now() + DRAIN_PATIENCE
         if self.cutover is Cutover.DRAIN_FIRST:
             deadline = require_lease(current_freeze(run.journal, run.claim), run.clock, "draining").act_until
-        suffix = f"-{file_name(self.consumer)}" if self.consumer else ""
         self.defer(
             trigger=DrainTrigger(
                 kafka_conn_id=run.spec.kafka_conn_id,
                 migration_id=run.row.migration_id,
                 inputs=inputs,
                 deadline=deadline.timestamp(),
-                progress_name=f"drain_progress{suffix}.json",
+                progress_name=f"drain_progress{suffix(self.consumer)}.json",
                 owner=run.owner,
                 epoch=run.claim.epoch,
                 alarm_after_s=run.spec.alarm_after.total_seconds(),
@@ -241,16 +236,6 @@ class Drain(Deferring):
         put(requests_folder(run.row.migration_id) / f"{file_name(self.consumer or ALL)}.certificate.json", data)
         run.event("drained", {"groups": [g.group for g in certificate.groups], "taken_at": certificate.taken_at})
         return {"verdict": certificate.verdict.value, "groups": [g.group for g in certificate.groups]}
-
-
-def certificate_name(consumer: str = "") -> str:
-    """The evidence file of a certificate."""
-    return f"drain_certificate-{file_name(consumer)}.json" if consumer else "drain_certificate.json"
-
-
-def verification_name(consumer: str = "") -> str:
-    """The evidence file of a verification."""
-    return f"drain_verification-{file_name(consumer)}.json" if consumer else "drain_verification.json"
 
 
 class ConfirmDrain(StepOperator):

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.core.errors import Refused
 from topicshift.core.spec import Cutover
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import RETRIES, skip_when_finished
@@ -31,6 +32,14 @@ SHOW_KEYS = os.environ.get("TOPICSHIFT_SHOW_KEYS", "") == "1"
 
 ARMED_FOR_S = 13 * 3600
 """The armed verifier outlasts the gate's patience; a run that ends takes it along."""
+
+
+def left_by(context: Mapping[str, Any], task_id: str) -> Mapping[str, Any]:
+    """What an earlier task left for this one. Raises ``Refused`` where it left nothing (somebody marked it as done)."""
+    found: Mapping[str, Any] | None = context["ti"].xcom_pull(task_ids=task_id)
+    if found is None:
+        raise Refused(f"The task {task_id} left no answer, so there is nothing to go by. Clear it; it changes nothing.")
+    return found
 
 
 class _MigrationJob(SparkJobOperator):
@@ -94,7 +103,7 @@ class KeyRehashImpact(_MigrationJob):
 
     def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
         """The counts come from the plan; the groups' offsets say what an in-place increase would break."""
-        found = context["ti"].xcom_pull(task_ids=self.candidates_from)
+        found = left_by(context, self.candidates_from)
         groups = groups_file(run, context)
         shown = ["--show-keys"] if self.show_keys else []
         if shown:
@@ -181,7 +190,8 @@ class AssessImpact(SparkJobOperator):
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
         """What the look found."""
-        found = context["ti"].xcom_pull(task_ids=self.look)
+        with typed_failures(context):
+            found = left_by(context, self.look)
         self.kafka_conn_id = found["kafka_conn_id"]
         return ["--topic", found["source"], "--candidates", found["candidates"]]
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from topicshift.core.plan import Plan, SourceFacts, TargetShape
 
 
+APPROVE_PLAN = "approve.plan"
+"""The task whose answer accepts the plan; it names the act in the audit trail."""
+
+
 class OpenMigration(BaseOperator):
     """Read the spec of this run (form or file), check it, and lock its source and target for this run."""
 
@@ -174,11 +178,14 @@ class CreateTarget(StepOperator):
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Returns the target's topic id."""
         from topicshift.core.plan import Plan
+        from topicshift.steps.on_record import require_approval
         from topicshift.steps.open import require_same_plan
         from topicshift.steps.target import create_target
 
         plan = Plan.model_validate_json(run.read("plan.json"))
-        if run.journal.step(run.row.migration_id, "create_target") is None:
+        begun = run.journal.step(run.row.migration_id, "create_target")
+        if begun is None or begun.state not in ("intended", "done"):
+            require_approval(run.journal, run.row.migration_id, APPROVE_PLAN, {"plan_hash": plan.plan_hash})
             require_same_plan(plan, plan_now(run, with_impact=True), run.row)
         _, target = shapes(plan)
         topic_id = create_target(

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from topicshift.core.errors import Refused
 from topicshift.core.spec import Approval
 from topicshift.steps.approvals import find_approval, record_approval
+from topicshift.steps.on_record import require_approval, require_screamed
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import AskingOperator, Question
 from topicshift_airflow.operators.cutover import read_fence
@@ -59,6 +60,15 @@ def look_at_source(run: Run) -> list[Finding]:
         journal=run.journal,
         clock=run.clock,
     )
+
+
+APPROVE = "retire.approve"
+"""The task whose answer allows the deletion; it names the act in the audit trail."""
+
+
+def about_source(run: Run) -> dict[str, str]:
+    """What the approval of the deletion is about: this very topic."""
+    return {"topic": run.row.source, "topic_id": read_fence(run).topic_id}
 
 
 def lift_fence(run: Run) -> None:
@@ -125,8 +135,7 @@ class ApproveRetirement(AskingOperator):
         """The topic, its id, and what cannot be undone."""
         from topicshift.core.retirement import retention_of
 
-        fence = read_fence(run)
-        about = {"topic": run.row.source, "topic_id": fence.topic_id}
+        about = about_source(run)
         if run.spec.approvals.retire is Approval.AUTO:
             if not find_approval(run.journal, run.row.migration_id, self.task_id, about):
                 record_approval(run.journal, run.claim, self.task_id, about, actor="spec", how="auto")
@@ -136,8 +145,8 @@ class ApproveRetirement(AskingOperator):
         kept = f"{keeps}" if keeps is not None else "for ever: its records are not copied anywhere by this"
         return Question(
             f"Delete {run.row.source} for good?",
-            f"`{run.row.source}` (topic id `{fence.topic_id}`) was moved to `{run.row.target}`. Nobody reads or writes "
-            f"it. It keeps records {kept}.\n\nAfter your answer everybody is denied for "
+            f"`{run.row.source}` (topic id `{about['topic_id']}`) was moved to `{run.row.target}`. Nobody reads or "
+            f"writes it. It keeps records {kept}.\n\nAfter your answer everybody is denied for "
             f"{run.spec.retire.scream_test}, then it is looked at again and deleted. **This cannot be undone.**",
             timedelta(days=7),
             about,
@@ -158,6 +167,7 @@ class ScreamTest(RetireOperator):
         from topicshift.steps.retire import begin_scream
 
         with named_migration(context, self.migration) as run:
+            require_approval(run.journal, run.row.migration_id, APPROVE, about_source(run))
             until: datetime = begin_scream(
                 run.row.source,
                 run.spec.retire.scream_test,
@@ -177,9 +187,13 @@ class DeleteSource(RetireOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns what was deleted."""
-        from topicshift.steps.retire import delete_source
+        from topicshift.steps.retire import DELETE, SCREAM, delete_source
 
         with named_migration(context, self.migration) as run:
+            begun = run.journal.step(run.row.migration_id, DELETE)
+            if begun is None or begun.state not in ("intended", "done"):
+                require_approval(run.journal, run.row.migration_id, APPROVE, about_source(run))
+                require_screamed(run.journal, run.row.migration_id, SCREAM, run.clock)
             result = delete_source(
                 run.row,
                 topic_id=read_fence(run).topic_id,

@@ -7,11 +7,21 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from topicshift.core.errors import Refused
+from topicshift.ports import MigrationRow
 from topicshift.steps.participants import consumers_of, producers_of
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.named import find_migration, named_migration
 from topicshift_airflow.operators.verify import write_report
-from topicshift_airflow.runtime import typed_failures
+from topicshift_airflow.runtime import owner_alive, owner_of, typed_failures
+
+
+def require_ended(row: MigrationRow, context: Any) -> None:
+    """Raises ``Refused`` while the run that owns this migration may still be running."""
+    if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
+        raise Refused(
+            f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed "
+            "first (it then gives producers back by itself if they stand still), then roll back."
+        )
 
 
 class ObserveRollback(BaseOperator):
@@ -24,17 +34,13 @@ class ObserveRollback(BaseOperator):
         from topicshift.adapters.kafka.admin import KafkaAdmin
         from topicshift.core.spec import Spec
         from topicshift.steps.rollback import Rollback, rollback_type
-        from topicshift_airflow.runtime import kafka_config, owner_alive, owner_of
+        from topicshift_airflow.runtime import kafka_config
 
         with typed_failures(context):
             row = find_migration(str(context["params"]["migration"]))
             if row.state == "rolled_back":
                 raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
-            if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
-                raise Refused(
-                    f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed "
-                    "first (it then gives producers back by itself if they stand still), then roll back."
-                )
+            require_ended(row, context)
             admin = KafkaAdmin(kafka_config(Spec.model_validate(dict(row.spec)).kafka_conn_id))
             try:
                 kind, why = rollback_type(row, admin)
@@ -58,7 +64,10 @@ class RollBack(BaseOperator):
         from topicshift.steps.rollback import roll_back
         from topicshift.steps.target import delete_target
 
-        migration_id = find_migration(str(context["params"]["migration"])).migration_id
+        with typed_failures(context):
+            row = find_migration(str(context["params"]["migration"]))
+            require_ended(row, context)
+        migration_id = row.migration_id
         with named_migration(context, migration_id) as run:
             people = [*producers_of(run.spec), *consumers_of(run.spec)]
             result = roll_back(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from topicshift.core.errors import GuardViolated
+from topicshift.steps.on_record import require_all_switched
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.runtime import Run
 
@@ -38,7 +39,10 @@ class FinishMigration(StepOperator):
     after_the_end = True
 
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
-        """Raises ``GuardViolated`` where the proof found a loss or a crossing; the report is written all the same."""
+        """Raises ``GuardViolated`` where the proof found a loss or a crossing; the report is written all the same.
+
+        Raises ``Refused`` where the producers or a group are not on the target.
+        """
         proof = json.loads(run.read("order_proof.json"))
         verdict = proof.get("verdict")
         run.event("proof", {"verdict": verdict, "checks": proof.get("checks", [])})
@@ -49,6 +53,7 @@ class FinishMigration(StepOperator):
                 f"stays open. Read {self.evidence_url} and order_proof.json before anything else is done."
             )
         if run.row.state == "open":
+            require_all_switched(run.journal, run.row.migration_id, [c.group for c in run.spec.consumers])
             run.journal.set_state(run.claim, "done", active=False)
         self.evidence_url = write_report(run)
         return {"verdict": verdict, "report": self.evidence_url}
