@@ -300,6 +300,8 @@ def keep(stack: Stack, console: Console) -> None:
     facts = stack.facts()
     console.print(f"Airflow: {facts['airflow']}  user admin, password in {facts['passwords']}")
     console.print(f"Kafka: {facts['bootstrap']}  client properties: {facts['kafka_config']}")
+    look = f".venv/bin/topicshift status --journal {facts['journal']} --kafka-config {facts['kafka_config']}"
+    console.print(f"Look: {look}", soft_wrap=True)
     console.print("Ctrl-C stops everything.")
     try:
         while True:

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 from sqlalchemy.engine import make_url
 
+from topicshift.adapters.journal.urls import shown
 from topicshift.testing.airflow_api import AirflowApi
 from topicshift.testing.airflow_services import AirflowServices
 from topicshift.testing.broker import SUPERUSER, EmbeddedBroker, new_password
@@ -228,6 +229,7 @@ class Stack:
             "logs": str(self.folder.folder("logs")),
         }
         if self._services is not None:
+            facts |= {"journal": shown(self.journal_url)}
             facts |= {"airflow": self._services.url, "passwords": str(self._services.passwords_file), "user": "admin"}
         return facts
 

@@ -36,7 +36,10 @@ def show(folder: RunFolder) -> None:
     if facts.get("airflow"):
         password = json.loads(Path(facts["passwords"]).read_text())[facts["user"]]
         print(f"Airflow    {facts['airflow']}   log in as {facts['user']} with {password}")
-    print(f"Kafka      {facts['bootstrap']}   --kafka-config {_short(facts['kafka_config'])}")
+    config = _short(facts["kafka_config"])
+    print(f"Kafka      {facts['bootstrap']}   --kafka-config {config}")
+    if facts.get("journal"):
+        print(f"Look       .venv/bin/topicshift status --journal {facts['journal']} --kafka-config {config}")
     print(f"Logs       {_short(facts['logs'])}")
     print(f"Stop it    make down RUN={_short(str(folder.path))}", flush=True)
 

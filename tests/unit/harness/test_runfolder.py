@@ -108,3 +108,11 @@ def test_the_shared_env_file_has_no_secret_and_no_address() -> None:
     assert settings["AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME"] == "0.1"
     words = {"PASSWORD", "SECRET", "KEY", "HOST", "PORT", "URL", "CONN"}
     assert [name for name in settings if words & set(name.split("_"))] == []
+
+
+def test_what_is_up_is_shown_with_the_call_that_looks_at_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.write_state(bootstrap="h:1", kafka_config="/k.properties", logs="/logs", journal="sqlite:////j.db")
+    stack_cli.show(folder)
+    shown = capsys.readouterr().out
+    assert "topicshift status --journal sqlite:////j.db --kafka-config /k.properties" in shown
