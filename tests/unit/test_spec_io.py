@@ -242,3 +242,36 @@ def test_the_next_name_is_free_and_legal(source: str, taken: set[str]) -> None:
     name = next_target_name(source, taken)
     assert topic_name_problem(name) is None
     assert name not in taken and name != source and not collides(name, taken | {source})
+
+
+@pytest.mark.parametrize(
+    ("location", "refused"),
+    [
+        ("http://me:geheim@worker:8083/connectors/sink", True),
+        ("https://me@worker:8083/connectors/sink", True),
+        ("s3://key:geheim@bucket/checkpoints", True),
+        ("http://worker:8083/connectors/sink", False),
+        ("abfss://container@account.dfs.core.windows.net/checkpoints", False),
+        ("checkpoints/enrich", False),
+    ],
+)
+def test_the_location_of_a_reader_holds_no_credentials(location: str, refused: bool) -> None:
+    values = {**GOOD, "readers": [{"name": "r", "kind": "connect", "location": location}]}
+    if not refused:
+        assert spec_from_params(values).readers[0].location == location
+        return
+    with pytest.raises(InvalidSpec, match=r"readers\[0\]\.location: the location holds credentials") as told:
+        spec_from_params(values)
+    assert "geheim" not in str(told.value)
+
+
+def test_a_freeze_budget_is_no_longer_than_producers_may_stand_still() -> None:
+    with pytest.raises(InvalidSpec, match=r"freeze_budget: a freeze budget of 100d is too long"):
+        spec_from_params({**GOOD, "freeze_budget": "100d"})
+    assert spec_from_params({**GOOD, "freeze_budget": "1d"})
+
+
+@pytest.mark.parametrize("value", ["checkout", ["checkout"]])
+def test_a_list_of_blocks_that_is_none_is_shown_as_it_should_be(value: object) -> None:
+    with pytest.raises(InvalidSpec, match=r'for instance `producers: \[{"name": "checkout", "kind": "route"}\]`'):
+        spec_from_params({**GOOD, "producers": value})

@@ -10,6 +10,7 @@ from tests.unit.plan_world import IMPACT, spec
 from topicshift.core.cluster import Acl, GroupMember
 from topicshift.core.errors import AccessDenied, Transient, Unreadable
 from topicshift.ports import ClusterAdmin
+from topicshift.steps.open import near_names
 from topicshift.steps.plan import make_plan, take_snapshot
 from topicshift.testing.fakes import FakeCluster
 
@@ -84,3 +85,10 @@ def test_a_missing_source(cluster: FakeCluster) -> None:
     plan = make_plan(spec(source="paymentz"), cluster, no_impact="not here", now=NOW)
     assert [f.code for f in plan.blocking()] == ["TS101"]
     assert not plan.unknown
+
+
+def test_a_source_that_is_a_slip_of_the_pen_is_told_what_there_is() -> None:
+    names = ["payments", "payments-v2", "orders", "__consumer_offsets"]
+    assert near_names("paymnets", names) == ["payments", "payments-v2"]
+    assert near_names("payment", names) == ["payments", "payments-v2"]
+    assert near_names("offsets", names) == []

@@ -12,6 +12,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,7 +24,7 @@ from topicshift.core.kafka_rules import principal_problem, topic_name_problem
 KINDS = ("route", "manual")
 """The kinds of participant for which a controller exists."""
 
-MIN_FREEZE = timedelta(seconds=5)
+MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
 _TOPICS, _SIZE, _CUTOVER, _PEOPLE, _PROOF, _LATER = (
     "Topics",
@@ -81,6 +82,19 @@ def _kind(value: str) -> str:
             f"{value!r} is no kind of participant",
             "Its controller stops, points and starts the application.",
             did_you_mean(value, KINDS),
+        )
+    return value
+
+
+def _location(value: str) -> str:
+    place = urlsplit(value)
+    user, at, _ = place.netloc.rpartition("@")
+    # `container@account` is how Azure's URLs name a place; there is no password in it.
+    if at and (":" in user or place.scheme in ("http", "https")):
+        raise problem(
+            "the location holds credentials",
+            "A spec is kept in the journal and the evidence, and shown in Airflow.",
+            "Take them out of the URL, and let the network or the file system's own settings identify this client.",
         )
     return value
 
@@ -254,7 +268,7 @@ class Reader(Model):
             "person's statement (docs/drain.md)."
         ),
     )
-    location: str = Field(
+    location: Annotated[str, AfterValidator(_location)] = Field(
         min_length=1,
         description=(
             "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
@@ -487,6 +501,13 @@ class Spec(Model):
                 f"a freeze budget of {format_duration(self.freeze_budget)} is too short",
                 "Setting and proving the fence alone takes seconds; every run would go back.",
                 f"Allow at least {format_duration(MIN_FREEZE)}; 120s is the default.",
+                ("freeze_budget",),
+            )
+        if self.freeze_budget > MAX_FREEZE:
+            yield problem(
+                f"a freeze budget of {format_duration(self.freeze_budget)} is too long",
+                "It is the lease as well: producers stand still for all of it where Airflow dies in the freeze.",
+                f"Allow at most {format_duration(MAX_FREEZE)}; 120s is the default.",
                 ("freeze_budget",),
             )
         if self.window and self.window.duration < self.freeze_budget:

@@ -263,6 +263,9 @@ def _explain(error: Any, lines: Mapping[Loc, int]) -> list[SpecProblem]:
     return [SpecProblem(path_of(loc), _line(loc, lines), seen, why, do)]
 
 
+_OF_FIELDS = ("list_type", "dict_type", "model_type", "model_attributes_type")
+
+
 def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]:
     kind, value = error["type"], error.get("input")
     shown = _short(value)
@@ -298,11 +301,12 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]
     }.get(kind)
     if wanted:
         hint = (
-            " Take the quotes off."
+            ". Take the quotes off."
             if isinstance(value, str) and wanted.endswith("number") and value.strip().isdigit()
             else ""
         )
-        return f"{shown} is not {wanted}", "A guess could plan something else.", f"Write {wanted}.{hint}"
+        hint = hint or _for_instance(loc, kind)
+        return f"{shown} is not {wanted}", "A guess could plan something else.", f"Write {wanted}{hint or '.'}"
     bounds = {
         "greater_than": ("gt", "above"),
         "greater_than_equal": ("ge", "at least"),
@@ -312,6 +316,14 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]
         key, word = bounds[kind]
         return f"{shown} is out of range", "It would make no sense.", f"Write a number {word} {ctx.get(key)}."
     return f"{error['msg']} (got {shown})", "The value cannot be used.", "Correct it."
+
+
+def _for_instance(loc: Loc, kind: str) -> str:
+    """An example of the whole field, where a list or its items are not what they should be; else nothing."""
+    field = Spec.model_fields.get(str(loc[0])) if loc else None
+    if kind not in _OF_FIELDS or field is None or not field.examples:
+        return ""
+    return f", for instance `{loc[0]}: {json.dumps(field.examples[0])}`."
 
 
 def fields_at(loc: Loc) -> tuple[str, ...]:

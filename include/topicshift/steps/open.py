@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 
 from topicshift.core.errors import NotFound, Refused
 from topicshift.core.plan import Plan, resolve_target
@@ -30,7 +31,7 @@ def open_migration(
     else:
         names = admin.topic_names()
         if spec.source not in names:
-            near = ", ".join(sorted(n for n in names if spec.source.lower() in n.lower())[:5])
+            near = ", ".join(near_names(spec.source, names))
             raise NotFound(
                 f"source: topic {spec.source!r} does not exist on this cluster (or this principal may not see it). "
                 + (f"There are: {near}. " if near else "")
@@ -46,6 +47,14 @@ def open_migration(
         owner_alive=owner_alive,
     )
     return claim, journal.current(claim.migration_id)
+
+
+def near_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """Up to five names that hold the wanted one, or that it may be a slip of the pen for."""
+    known = {n.lower(): n for n in sorted(names) if not n.startswith("__")}
+    holding = [n for low, n in known.items() if wanted.lower() in low]
+    close = [known[low] for low in difflib.get_close_matches(wanted.lower(), list(known), n=5)]
+    return list(dict.fromkeys([*holding, *close]))[:5]
 
 
 def require_same_plan(approved: Plan, now: Plan, row: MigrationRow) -> None:
