@@ -42,6 +42,15 @@ groups on the source, write fence lifted, retention restored, the empty target d
 already, nothing is changed and the run says what is needed instead.
 """
 
+GIVE_BACK_DOC = """\
+### End the freezes that nobody ends any more
+
+A migration that fails inside its freeze gives producers back by its own task `give_back`. A run that is marked as
+failed or as success by hand, or deleted, runs no further task. This DAG looks every minute, and does for such a run what
+its `give_back` would have done: producers on the source, write fence lifted. The migration stays with its run, which can
+be cleared to go on, or rolled back with `topic_rollback`.
+"""
+
 RETIREMENT_DOC = """\
 ### Delete the source of a finished migration
 
@@ -81,6 +90,8 @@ TASKS = {
     "verify.report": "Checks the proof, writes report.html and the audit trail, and closes the migration.",
     "give_back": "Runs only when a step failed while producers stood still: puts them back on the source, lifts the "
     "fence, and says so. If the target may hold records already, it changes nothing and calls a person.",
+    "abandoned.give_back": "Skipped where no freeze is left behind. Else puts producers back on the source and lifts the "
+    "fence. Where the target may hold records already, it changes nothing, fails, and so calls a person.",
     "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
     "rollback.roll_back": "Puts producers and groups back on the source, lifts the fence, restores the retention and "
     "deletes the empty target. The target is looked at again while producers stand still.",

@@ -147,8 +147,10 @@ class Run:
 
 
 @contextmanager
-def open_run(context: Mapping[str, Any], migration_id: str | None = None) -> Iterator[Run]:
+def open_run(context: Mapping[str, Any], migration_id: str | None = None, *, take_over: bool = True) -> Iterator[Run]:
     """The migration that this DAG run owns, or the named one, which it takes over if another run owns it.
+
+    Without ``take_over`` the named one stays with its owner, on whose behalf is acted: that run can be cleared later.
 
     Raises ``Refused`` when the run owns none (plan was never run, or a rollback has taken it over).
     """
@@ -159,7 +161,10 @@ def open_run(context: Mapping[str, Any], migration_id: str | None = None) -> Ite
     with ExitStack() as stack:
         journal = open_journal()
         stack.callback(journal.close)
-        if migration_id is not None:
+        if migration_id is not None and not take_over:
+            row = journal.current(migration_id)
+            claim = Claim(migration_id, row.epoch, row.owner)
+        elif migration_id is not None:
             claim = journal.take_over(migration_id, owner)
             row = journal.current(migration_id)
         else:

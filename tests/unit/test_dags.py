@@ -79,6 +79,7 @@ def test_every_dag_is_there(parsed: Any) -> None:
         "topic_migration",
         "topic_assessment",
         "topic_rollback",
+        "topic_give_back",
         "topic_retirement",
         "topic_migration__weekly",
         "topic_migration__wrong",

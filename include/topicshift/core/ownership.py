@@ -90,7 +90,8 @@ def refusal(holder: Held, *, alive: bool | None, source: str, target: str) -> st
     )
     return (
         f"{what}, {running} ({where}, step {holder.step or 'not begun'}). Two runs on one topic would undo each "
-        f"other's work. Wait until it has ended, or stop it (topic_rollback for {holder.migration_id} once it acts)."
+        f"other's work. Wait until it has ended; or mark its run as failed, and trigger topic_rollback for "
+        f"{holder.migration_id} if that is offered then."
     )
 
 

@@ -18,7 +18,7 @@ from topicshift.testing.broker import BrokerFailed
 from topicshift.testing.java import NoJava
 from topicshift.testing.load_life import Life, LoadFailed
 from topicshift.testing.runfolder import ROOT, FolderInUse, RunFolder
-from topicshift.testing.stack import Stack, default_run_folder, wait_gone
+from topicshift.testing.stack import DAGS, Stack, default_run_folder, wait_gone
 from topicshift.testing.traffic import SOURCE, start_traffic
 
 START_TIMEOUT = 420.0
@@ -72,7 +72,7 @@ def end_on_signals() -> threading.Event:
 def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
     """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed."""
     end_on_signals()
-    stack = Stack(folder, postgres=postgres)
+    stack = Stack(folder, postgres=postgres, unpause=(*DAGS, "topic_give_back"))
     traffic: Life | None = None
     try:
         stack.start(lambda line: say(f"  {line}"), airflow=airflow, announce=False)

@@ -19,8 +19,9 @@ def require_ended(row: MigrationRow, context: Any) -> None:
     """Raises ``Refused`` while the run that owns this migration may still be running."""
     if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
         raise Refused(
-            f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed "
-            "first (it then gives producers back by itself if they stand still), then roll back."
+            f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed, then "
+            "trigger this again at once: until it has run, or topic_give_back has (every minute), producers that stand "
+            "still are held, at the latest until the lease in the route ends."
         )
 
 
