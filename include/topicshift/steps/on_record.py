@@ -65,8 +65,8 @@ def require_drained(
     if wrong:
         raise Refused(
             f"It is not proven that {', '.join(groups)} read {fence.topic} up to the fence: {wrong}. Nobody goes on "
-            f"with the target on the strength of that, for records could be left behind. {_BY_HAND} Clear the tasks "
-            f"certificate and confirm (drain_certificate{suffix}.json, drain_verification{suffix}.json)."
+            f"with the target on the strength of that, for records could be left behind. {_BY_HAND} Clear "
+            f"create_target.create and what follows (wanted: drain_certificate{suffix}.json and its verification)."
         )
 
 
@@ -111,7 +111,8 @@ def require_switch_begun(journal: Journal, migration_id: str) -> bool:
     if row is None or row.state not in ("intended", "done"):
         raise Refused(
             f"The producers were not switched to the target (switch_producers: {row.state if row else 'not begun'}). "
-            f"{_BY_HAND} A group that left the source now would miss what is written there. Clear the task switch."
+            f"{_BY_HAND} A group that left the source now would miss what is written there. Clear "
+            "create_target.create and what follows."
         )
     return row.state == "done"
 

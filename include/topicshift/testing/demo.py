@@ -27,6 +27,7 @@ from topicshift.testing.demo_view import View, duration_table, proof_table, step
 from topicshift.testing.load_life import Life
 from topicshift.testing.load_proof import placement, prove
 from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
+from topicshift.testing.runfolder import FolderUnusable
 from topicshift.testing.stack import Stack, default_run_folder
 
 DAG_ID = "topic_migration"
@@ -331,6 +332,9 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 110)
     try:
         return demo(args, console)
+    except FolderUnusable as problem:
+        console.print(f"error: {problem}", soft_wrap=True, markup=False)
+        return 2
     except KeyboardInterrupt:
         console.print("stopped; everything that was started has been ended")
         return 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -20,17 +21,43 @@ class FolderInUse(RuntimeError):
     """Another run holds the folder. The message names its process."""
 
 
+class FolderUnusable(RuntimeError):
+    """The folder cannot be a run folder. The message says why, and what to name instead."""
+
+
+_OURS = (".lock", "state.json")
+
+
 class RunFolder:
     """One run's own folder. Readable by its owner alone, since secrets of the run lie in it.
 
     Args:
-        path: the folder; made where it is missing.
+        path: the folder; made where it is missing. One that holds anything else than a run is refused: a run removes
+            what an earlier one has left in it, and shuts everybody else out.
+
+    Raises:
+        FolderUnusable: it is no run folder, or cannot be made or written.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not any((self.path / name).exists() for name in _OURS):
+                if any(self.path.iterdir()):
+                    raise FolderUnusable(
+                        f"{self.path} holds files that are no run of this stack. A run removes what an earlier one "
+                        "left there, so it takes a folder of its own: name one that is empty or does not exist, with RUN=."
+                    )
+                self.path.chmod(0o700)
+                (self.path / ".lock").touch(mode=0o600)
+            self.path.chmod(0o700)
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
+        except OSError as error:
+            raise FolderUnusable(
+                f"{self.path} cannot be a run folder: {error.strerror}. Name another, with RUN=."
+            ) from None
         self._lock: IO[str] | None = None
 
     def __truediv__(self, name: str) -> Path:

@@ -17,7 +17,7 @@ from topicshift.testing.airflow_services import AirflowFailed
 from topicshift.testing.broker import BrokerFailed
 from topicshift.testing.java import NoJava
 from topicshift.testing.load_life import Life, LoadFailed
-from topicshift.testing.runfolder import ROOT, FolderInUse, RunFolder
+from topicshift.testing.runfolder import ROOT, FolderInUse, FolderUnusable, RunFolder
 from topicshift.testing.stack import DAGS, Stack, default_run_folder, wait_gone
 from topicshift.testing.traffic import SOURCE, start_traffic
 
@@ -208,4 +208,8 @@ def main(argv: list[str] | None = None) -> int:
         "down": lambda: down(path),
         "status": lambda: status(path),
     }
-    return act[args.command]()
+    try:
+        return act[args.command]()
+    except FolderUnusable as problem:
+        say(f"error: {problem}")
+        return 2

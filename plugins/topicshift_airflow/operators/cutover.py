@@ -280,7 +280,8 @@ class StartByHand(AskingOperator):
         if not manual or not self._switch_begun(run):
             raise Refused(
                 "The producers are not on the target, and nobody has to start one by hand. A task that was marked as "
-                "success by hand proves nothing: clear the task switch. Until then producers go back to the source."
+                "success by hand proves nothing. Producers go back to the source; then clear create_target.create and "
+                "what follows."
             )
         names = ", ".join(p.name for p in manual)
         return Question(

@@ -13,7 +13,7 @@ import pytest
 
 from topicshift.testing import ports_free, stack_cli
 from topicshift.testing.airflow_services import ENV_FILE, read_env_file
-from topicshift.testing.runfolder import FolderInUse, RunFolder, write_private
+from topicshift.testing.runfolder import FolderInUse, FolderUnusable, RunFolder, write_private
 
 
 def mode(path: Path) -> int:
@@ -116,3 +116,27 @@ def test_what_is_up_is_shown_with_the_call_that_looks_at_it(tmp_path: Path, caps
     stack_cli.show(folder)
     shown = capsys.readouterr().out
     assert "topicshift status --journal sqlite:////j.db --kafka-config /k.properties" in shown
+
+
+def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "home"
+    (home / "airflow").mkdir(parents=True)
+    home.chmod(0o755)
+    for command in ("up", "run", "down"):
+        stack_cli.main([command, "--run-folder", str(home)])
+        assert "a folder of its own" in capsys.readouterr().err
+    assert (home / "airflow").is_dir() and mode(home) == 0o755
+    assert sorted(p.name for p in home.iterdir()) == ["airflow"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_run_folder_that_cannot_be_made_is_said_in_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderUnusable, match="cannot be a run folder: "):
+        RunFolder(tmp_path / name)
+
+
+def test_an_empty_folder_and_an_earlier_run_are_taken(tmp_path: Path) -> None:
+    RunFolder(tmp_path)
+    (tmp_path / "kafka").mkdir()
+    assert RunFolder(tmp_path).folder("logs").is_dir()
