@@ -47,7 +47,7 @@ class RunFolder:
                 if any(self.path.iterdir()):
                     raise FolderUnusable(
                         f"{self.path} holds files that are no run of this stack. A run removes what an earlier one "
-                        "left there, so it takes a folder of its own: name one that is empty or does not exist, with RUN=."
+                        "left there, so it takes a folder of its own: name an empty or a new one, with RUN=."
                     )
                 self.path.chmod(0o700)
                 (self.path / ".lock").touch(mode=0o600)
