@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,16 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def fill(config: dict[str, Any], topic: str, records: int, keys: int, partitions: int) -> None:
-    """Records of about 100 bytes, as a producer with Java's partitioner writes them."""
+def fill(config: dict[str, Any], topic: str, partitions: int, records: Iterable[tuple[bytes, bytes]]) -> None:
+    """Make the topic and write (key, value) pairs, as a producer with Java's partitioner does."""
     admin = AdminClient(config)  # kept: its futures end with it
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     settings = {"partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 500_000}
     producer = Producer({**config, **settings, "queue.buffering.max.messages": 500_000})
-    rng, value = random.Random(1), b"x" * 84
-    for i in range(records):
+    for i, (key, value) in enumerate(records):
         while True:
             try:
-                producer.produce(topic, value, b"customer-%07d" % rng.randrange(keys))
+                producer.produce(topic, value, key)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -71,6 +70,17 @@ def fill(config: dict[str, Any], topic: str, records: int, keys: int, partitions
             producer.poll(0)
     if producer.flush(300):
         raise SystemExit("not every record was acknowledged")
+
+
+def repeating(records: int, keys: int) -> Iterator[tuple[bytes, bytes]]:
+    """Records of about 100 bytes."""
+    rng, value = random.Random(1), b"x" * 84
+    return ((b"customer-%07d" % rng.randrange(keys), value) for _ in range(records))
+
+
+def every_key_once(records: int) -> Iterator[tuple[bytes, bytes]]:
+    """A key of its own for every record, and small values."""
+    return ((b"customer-%09d" % i, b"x" * 8) for i in range(records))
 
 
 def loop(config: dict[str, Any], topic: str, partitions: int) -> dict[str, int]:
@@ -156,7 +166,7 @@ def growth(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: str
         records = int(millions * 1e6)
         topic = f"{arguments.topic}-{records}"
         say(f"writing {records:,} records")
-        fill(config, topic, records, max(1, records // 12), arguments.partitions)
+        fill(config, topic, arguments.partitions, repeating(records, max(1, records // 12)))
         request = request_for(job, topic, bootstrap)
         taken = []
         for number in range(arguments.rounds + 1):
@@ -176,7 +186,7 @@ def distinct(arguments: argparse.Namespace, config: dict[str, Any], bootstrap: s
     """Peak memory of the job, as spark-submit runs it, on a topic in which hardly a key comes twice."""
     topic = f"{arguments.topic}-distinct"
     say(f"writing {arguments.distinct:,} records, each with a key of its own")
-    fill_distinct(config, topic, arguments.distinct, arguments.partitions)
+    fill(config, topic, arguments.partitions, every_key_once(arguments.distinct))
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"),
@@ -231,25 +241,6 @@ def resident(root: int) -> dict[str, int]:
     return sums
 
 
-def fill_distinct(config: dict[str, Any], topic: str, records: int, partitions: int) -> None:
-    """As :func:`fill`, with a key of its own for every record, and small values."""
-    admin = AdminClient(config)
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
-    settings = {"partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 500_000}
-    producer = Producer({**config, **settings, "queue.buffering.max.messages": 500_000})
-    for i in range(records):
-        while True:
-            try:
-                producer.produce(topic, b"x" * 8, b"customer-%09d" % i)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if i % 10_000 == 0:
-            producer.poll(0)
-    if producer.flush(300):
-        raise SystemExit("not every record was acknowledged")
-
-
 def session() -> tuple[Any, Any]:
     """The job's module and a warm-to-be session as it is measured."""
     sys.path[:0] = [str(ROOT / "spark_jobs")]
@@ -297,7 +288,7 @@ def main() -> int:
             return distinct(arguments, config, bootstrap)
         if not arguments.bootstrap_server:
             say(f"writing {arguments.records:,} records")
-            fill(config, arguments.topic, arguments.records, arguments.keys, arguments.partitions)
+            fill(config, arguments.topic, arguments.partitions, repeating(arguments.records, arguments.keys))
         found = measure(arguments, config, bootstrap)
     found["driver_python_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     rows = [

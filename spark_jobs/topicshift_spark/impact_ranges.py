@@ -26,7 +26,11 @@ def parse_time(option: str, text: str | None) -> int | None:
         raise SpecError(f"{option} {text!r} is not a time; write for instance 2026-01-31T12:00:00Z.") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    milliseconds = int(moment.timestamp() * 1000)
+    if milliseconds < 0:
+        # Kafka takes -1 for the end of the log, -2 for its start, and so on: no question may be asked by these.
+        raise SpecError(f"{option} {text!r} is before 1970, where no record's timestamp lies. Leave {option} out.")
+    return milliseconds
 
 
 def parse_sample(text: str | None) -> float | None:
@@ -34,7 +38,8 @@ def parse_sample(text: str | None) -> float | None:
     if text is None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
-    if match is None or float(match[1]) == 0:
+    number = float(match[1]) if match else 0.0
+    if match is None or number == 0 or (number > 1 and not match[2] and not number.is_integer()):
         raise SpecError(f"--sample {text!r} is neither a share such as 0.05 or 5% nor a number of records.")
     value = float(match[1])
     if match[2]:

@@ -24,6 +24,8 @@ def local_path(where: str) -> Path:
 
     Raises ``SpecError`` for any other scheme: the driver writes to a folder, the evidence store takes it from there.
     """
+    if not where.strip():
+        raise SpecError("The output is an empty name. Give a folder; the working directory is written as a dot.")
     parsed = urlparse(where)
     if parsed.scheme in ("", "file"):
         return Path(unquote(parsed.path) if parsed.scheme else where).expanduser()

@@ -40,7 +40,9 @@ def test_candidates_are_sorted_and_distinct(tmp_path: Path) -> None:
         ("sample", "0", "--sample"),
         ("sample", "120%", "more than everything"),
         ("sample", "many", "--sample"),
+        ("sample", "1.5", "--sample"),
         ("from", "yesterday", "--from"),
+        ("from", "1969-12-31T23:59:59.999Z", "before 1970"),
         ("top", "0", "--top"),
         ("timeout", "0", "--timeout"),
         ("max_unexplained", "1.5", "--max-unexplained"),
@@ -48,6 +50,7 @@ def test_candidates_are_sorted_and_distinct(tmp_path: Path) -> None:
         ("hash_key_file", "/nowhere/key", "--hash-key-file"),
         ("groups_file", "/nowhere/groups.json", "--groups-file"),
         ("output", "s3://bucket/x", "local folder"),
+        ("output", " ", "empty name"),
         ("output", "/proc/impact", "cannot be written"),
     ],
 )

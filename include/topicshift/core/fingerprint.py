@@ -11,8 +11,9 @@ explains most of what is left, as long as it explains clearly more than chance w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.impact import Partitioner, RuleShare, Writer
@@ -47,10 +48,20 @@ class Bucket:
     pairs: int
     records: Sequence[Sequence[int]]
 
-    @property
+    @cached_property
+    def per_replicate(self) -> list[int]:
+        """Records of each replicate."""
+        return [sum(slices) for slices in self.records]
+
+    @cached_property
+    def per_slice(self) -> list[int]:
+        """Records of each time slice."""
+        return [sum(column) for column in zip(*self.records, strict=True)]
+
+    @cached_property
     def total(self) -> int:
         """Records over all replicates and slices."""
-        return sum(map(sum, self.records))
+        return sum(self.per_replicate)
 
 
 @dataclass(frozen=True)
@@ -137,8 +148,7 @@ def _replicates(seen: Observed, wanted: int | None) -> list[float]:
     for mask, bucket in seen.buckets.items():
         out = out or [0.0] * len(bucket.records)
         if wanted is None or mask & wanted:
-            for g, slices in enumerate(bucket.records):
-                out[g] += sum(slices)
+            out = [a + b for a, b in zip(out, bucket.per_replicate, strict=True)]
     return out
 
 
@@ -195,10 +205,14 @@ def _writers(seen: Observed, total: int) -> tuple[list[Writer], int]:
     return found, sum(b.total for b in left.values())
 
 
+def _per_slice(buckets: Iterable[Bucket]) -> list[int]:
+    """Records of each time slice in all of these buckets."""
+    return [sum(column) for column in zip(*(b.per_slice for b in buckets), strict=True)]
+
+
 def _slices(buckets: Sequence[Bucket]) -> tuple[int, int]:
     """First and last time slice with records of these."""
-    width = max(len(r) for b in buckets for r in b.records)
-    filled = [s for s in range(width) if any(r[s] for b in buckets for r in b.records)]
+    filled = [s for s, n in enumerate(_per_slice(buckets)) if n]
     return (filled[0], filled[-1]) if filled else (0, 0)
 
 
@@ -208,12 +222,8 @@ def _slices_of_largest(seen: Observed, bit: int) -> tuple[int, int]:
     chance = 1 / seen.rules[bit].partitions
     clear = chance + _OVER_CHANCE / 2 * (1 - chance)
 
-    def records(buckets: Sequence[Bucket], s: int) -> int:
-        return sum(r[s] for b in buckets for r in b.records)
-
-    everything = list(seen.buckets.values())
-    width = max(len(r) for b in everything for r in b.records)
-    shown = [s for s in range(width) if records(mine, s) > clear * records(everything, s)]
+    whole = _per_slice(seen.buckets.values())
+    shown = [s for s, n in enumerate(_per_slice(mine)) if n > clear * whole[s]]
     return (shown[0], shown[-1]) if shown else _slices(mine)
 
 
@@ -228,13 +238,11 @@ def _same_as(seen: Observed, best: int) -> list[str]:
 
 def _rule_share(seen: Observed, bit: int, share: Interval, pairs: int) -> RuleShare:
     rule = RULE[seen.rules[bit].name]
-    by_slice: list[float | None] = []
-    width = max((len(r) for b in seen.buckets.values() for r in b.records), default=0)
-    for s in range(width):
-        per = [(mask >> bit & 1, sum(r[s] for r in b.records)) for mask, b in seen.buckets.items()]
-        whole = sum(n for _, n in per)
-        by_slice.append(sum(n for hit, n in per if hit) / whole if whole else None)
-    explained_pairs = sum(b.pairs for mask, b in seen.buckets.items() if mask >> bit & 1)
+    mine = [b for mask, b in seen.buckets.items() if mask >> bit & 1]
+    whole = _per_slice(seen.buckets.values())
+    hits = _per_slice(mine) or [0] * len(whole)
+    by_slice = [hit / n if n else None for hit, n in zip(hits, whole, strict=True)]
+    explained_pairs = sum(b.pairs for b in mine)
     sampled = seen.fraction < 1
     return RuleShare(
         name=rule.name,

@@ -14,6 +14,9 @@ NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#
 """Stand-ins that the page's script replaces by the colours of the light or the dark theme."""
 
 
+_CURVE_POINTS = 500
+
+
 def figure_json(figure: go.Figure) -> str:
     """The figure's data and layout, safe inside a ``<script>`` element."""
     plain = json.loads(figure.to_json())
@@ -111,7 +114,7 @@ def skew_curve(impact: Impact, chosen: int | None) -> go.Figure:
             )
         )
     if xs:
-        smooth = list(range(min(xs), max(xs) + 1))
+        smooth = sorted({*range(min(xs), max(xs) + 1, 1 + (max(xs) - min(xs)) // _CURVE_POINTS), max(xs)})
         figure.add_trace(
             go.Scatter(
                 x=smooth,
