@@ -247,3 +247,19 @@ def test_the_freeze_that_was_given_back_says_so() -> None:
 )
 def test_durations_are_for_people(seconds: float | None, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+def test_the_freezes_before_the_last_one_are_told_as_well() -> None:
+    begin = [(T0 + timedelta(seconds=at)).isoformat() for at in (-300, -100)]
+    events = trail(
+        (-300, "topicshift", "freeze_begun", {"started_at": begin[0]}),
+        (-210, "topicshift", "producers_given_back", {}),
+        (-100, "topicshift", "freeze_begun", {"started_at": begin[1]}),
+        (0, "topicshift", "freeze_begun", {"started_at": T0.isoformat()}),
+        (8, "topicshift", "producers_switched", {}),
+    )
+    text = read(render({**evidence(), "audit.jsonl": events}))
+    told = "Before it producers were stopped 2 times and given back to the source"
+    assert told in text
+    assert f"{seconds_text(90)} from 2026-01-04 01:55:00 UTC, of unknown length from 2026-01-04 01:58:20 UTC." in text
+    assert "Before it" not in read(render(evidence()))

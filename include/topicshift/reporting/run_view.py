@@ -312,7 +312,25 @@ def _freeze(steps: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, An
         "budget": seconds_text((budget - began).total_seconds()) if budget else "",
         "used": round(100 * length / max((budget - began).total_seconds(), 0.001)) if budget and ended else None,
         "marks": marks,
+        "earlier": _earlier_freezes(events, began),
     }
+
+
+def _earlier_freezes(events: Sequence[Mapping[str, Any]], last: datetime) -> list[dict[str, str]]:
+    """The freezes of this migration before the last one: when each began, and how long it was at most."""
+    found: list[dict[str, str]] = []
+    open_: datetime | None = None
+    for event in events:
+        kind, at = str(event.get("kind")), when(event.get("at"))
+        if kind == "freeze_begun":
+            open_ = when(_in(event.get("data") or {}, "started_at")) or at
+            if open_ is None or open_ >= last:
+                break
+            found.append({"began": _clock(open_), "length": "of unknown length"})
+        elif kind in ("producers_given_back", "rolled_back") and open_ is not None and at is not None:
+            found[-1]["length"] = seconds_text((at - open_).total_seconds())
+            open_ = None
+    return found
 
 
 def _certificate(name: str, certificate: Mapping[str, Any], verification: Mapping[str, Any]) -> dict[str, Any]:
