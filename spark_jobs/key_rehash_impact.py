@@ -18,7 +18,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
@@ -201,7 +201,7 @@ def _offsets(cluster: Cluster, topic: Topic, moment_ms: int) -> dict[int, int]:
 
 def records_of(spark: SparkSession, request: Request, design: Design, *, available: int) -> DataFrame:
     """The records of the sample (or all), with the number of the replicate they belong to."""
-    offsets = sum(end - start for block in design.blocks for start, end in block.values())
+    offsets = design.offsets
     tasks = max(-(-offsets // _OFFSETS_PER_TASK), available if offsets > _SMALL else 1)
     each = -(-tasks // design.replicates)
     parts = [
@@ -231,35 +231,53 @@ def scan(spark: SparkSession, records: DataFrame, plan: ScanPlan, boundaries_ms:
     return merge(bytes(row["sums"]) for row in rows) or nothing(plan)
 
 
+def plan_of(request: Request, frozen: Frozen, earlier: Sequence[RuleAt] = ()) -> ScanPlan:
+    """What the executors are told about this topic, with rules at earlier partition counts where there were any."""
+    n = len(frozen.topic.partitions)
+    largest = max((r.size for r in frozen.ranges.values()), default=0)
+    return ScanPlan(
+        partitions=n,
+        candidates=request.candidates,
+        rules=tuple((r.name, r.partitions) for r in rules_at(n, earlier)),
+        packing=impact_query.packing(len(frozen.edges_ms) - 1, largest),
+        replicates=frozen.design.replicates,
+        top=request.top,
+    )
+
+
 def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impact:
     """All figures of the topic. A second pass follows only where the first one found earlier partition counts."""
     started = time.monotonic()
-    design, n = frozen.design, len(frozen.topic.partitions)
-    read_offsets = sum(end - start for block in design.blocks for start, end in block.values())
-    records = records_of(spark, request, design, available=cores(spark))
+    offsets = frozen.design.offsets
+    records = records_of(spark, request, frozen.design, available=cores(spark))
     boundaries = frozen.edges_ms[1:-1]
-    largest = max((r.size for r in frozen.ranges.values()), default=0)
-
-    def plan_of(earlier: Sequence[RuleAt]) -> ScanPlan:
-        return ScanPlan(
-            partitions=n,
-            candidates=request.candidates,
-            rules=tuple((r.name, r.partitions) for r in rules_at(n, earlier)),
-            packing=impact_query.packing(len(boundaries) + 1, largest),
-            replicates=design.replicates,
-            top=request.top,
-        )
-
-    plan = plan_of(())
-    sums = scan(spark, records, plan, boundaries, read_offsets) if read_offsets else nothing(plan)
+    plan = plan_of(request, frozen)
+    sums = scan(spark, records, plan, boundaries, offsets) if offsets else nothing(plan)
     if earlier := _earlier(sums, plan, request.max_unexplained):
-        plan = plan_of(earlier)
-        sums = scan(spark, records, plan, boundaries, read_offsets)
+        plan = plan_of(request, frozen, earlier)
+        sums = scan(spark, records, plan, boundaries, offsets)
+
+    def unread(tails: impact_groups.Tails) -> impact_groups.Cells:
+        return impact_groups.unread_by_piece(records_of(spark, request, tails.design, available=cores(spark)), tails)
+
+    return impact_of(request, frozen, plan, sums, unread, started)
+
+
+def impact_of(
+    request: Request,
+    frozen: Frozen,
+    plan: ScanPlan,
+    sums: Sums,
+    unread: Callable[[impact_groups.Tails], impact_groups.Cells],
+    started: float,
+) -> model.Impact:
+    """The result out of a scan's sums. ``unread`` reads the tails of groups; ``started`` is of ``time.monotonic``."""
+    design = frozen.design
     figures = Figures(sums, plan, design.fraction, request.names)
     part = figures.partitioner(request.max_unexplained, frozen.edges_ms)
     totals = figures.totals()
     kind = model.kind_of(totals["records"], totals["keyed_records"])
-    groups = _groups(spark, request, frozen, part.name or "murmur2", figures.burst) if request.commits else []
+    groups = _groups(request, frozen, part.name or "murmur2", figures.burst, unread) if request.commits else []
     result = model.Impact(
         topic=frozen.topic.name,
         topic_id=frozen.topic.topic_id,
@@ -278,7 +296,7 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
         groups=groups,
         measured=model.Measured(
             ranges={p: (r.start, r.end) for p, r in frozen.ranges.items()},
-            offsets_read=read_offsets,
+            offsets_read=design.offsets,
             since=_iso(request.since_ms),
             until=_iso(request.until_ms),
             isolation="read_committed",
@@ -332,37 +350,24 @@ def _earlier(sums: Sums, plan: ScanPlan, max_unexplained: float) -> list[RuleAt]
     return earlier_counts(KeyHashes(values), lies_in, weights, plan.partitions, [RULES[bit].name for bit in ranked[:3]])
 
 
-def _groups(spark: SparkSession, request: Request, frozen: Frozen, rule: str, burst: float) -> list[model.GroupImpact]:
+def _groups(
+    request: Request,
+    frozen: Frozen,
+    rule: str,
+    burst: float,
+    unread: Callable[[impact_groups.Tails], impact_groups.Cells],
+) -> list[model.GroupImpact]:
     """The groups' tails, read to the same ends as the scan; as large a sample as was asked for the whole."""
     commits = request.commits or {}
     unknown = {g: sorted(set(c) - set(frozen.log_ranges)) for g, c in commits.items()}
     if wrong := {g: ps for g, ps in unknown.items() if ps}:
         raise SpecError(f"--groups-file names partitions that topic {request.topic} does not have: {wrong}.")
+    count = len(frozen.topic.partitions)
     where = impact_groups.starts(commits, frozen.log_ranges)
-    tails = impact_groups.tails(where, frozen.log_ranges)
-    larger = [m for m in request.candidates if m > len(frozen.topic.partitions)]
-    partitions = [p for p, r in tails.items() if r.size]
-    cells: dict[tuple[int, int, int], list[int]] = {}
-    design = sampled(tails, request.sample if not frozen.design.whole else None, request.seed)
-    if partitions:
-        cells = impact_groups.unread_by_piece(
-            records_of(spark, request, design, available=cores(spark)),
-            where,
-            partitions,
-            count=len(frozen.topic.partitions),
-            candidates=larger,
-            rule=rule,
-        )
-    return group_impacts(
-        cells,
-        where,
-        {p: impact_groups.cuts(where, p) for p in tails},
-        commits,
-        candidates=larger,
-        replicates=design.replicates,
-        fraction=design.fraction,
-        burst=burst,
-    )
+    ranges = impact_groups.tails(where, frozen.log_ranges)
+    design = sampled(ranges, request.sample if not frozen.design.whole else None, request.seed)
+    tails = impact_groups.Tails(design, where, count, tuple(m for m in request.candidates if m > count), rule)
+    return group_impacts(unread(tails) if design.offsets else {}, tails, commits, burst=burst)
 
 
 def main(arguments: Sequence[str]) -> int:

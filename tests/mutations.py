@@ -31,6 +31,7 @@ class Mutation:
 
 
 CORE = "include/topicshift/core/"
+SPARK = "spark_jobs/topicshift_spark/"
 MUTATIONS = (
     Mutation(
         "fence: one look is enough",
@@ -146,6 +147,91 @@ MUTATIONS = (
         ("tests/unit/test_give_back_operator.py",),
     ),
     Mutation(
+        "impact: the sign bit is not masked, one key at a time",
+        CORE + "partitioning.py",
+        "return (hash_value & 0x7FFFFFFF) % partitions",
+        "return hash_value % partitions",
+        ("tests/unit/test_partitioning.py",),
+    ),
+    Mutation(
+        "impact: the sign bit is not masked, on the executors",
+        SPARK + "impact_scan.py",
+        'positive = hashes.values["murmur2"] & np.uint32(0x7FFFFFFF)',
+        'positive = hashes.values["murmur2"]',
+        ("tests/unit/test_impact_scan.py",),
+    ),
+    Mutation(
+        "impact: records without a key can be overtaken",
+        SPARK + "impact_groups.py",
+        "records * (keyed & (hashes.place(RULE[rule], m) != now))",
+        "records * (hashes.place(RULE[rule], m) != now)",
+        ("tests/unit/test_impact_groups.py",),
+    ),
+    Mutation(
+        "impact: a group is charged with what it has read",
+        SPARK + "impact_figures.py",
+        "if cuts[partition][piece] >= begins[partition]:",
+        "if True:",
+        ("tests/unit/test_impact_groups.py",),
+    ),
+    Mutation(
+        "impact: parents are counted by the new partitions",
+        CORE + "partitioning.py",
+        "return source // math.gcd(source, target)",
+        "return target // math.gcd(source, target)",
+        ("tests/unit/test_partitioning.py",),
+    ),
+    Mutation(
+        "impact: intervals of a sample are made for 80 %",
+        CORE + "sampling.py",
+        "_NOMINAL = 0.99",
+        "_NOMINAL = 0.80",
+        ("tests/unit/test_impact_sampling.py",),
+    ),
+    Mutation(
+        "impact: intervals of bytes count single bytes",
+        SPARK + "impact_figures.py",
+        "burst=burst or self.burst)",
+        "burst=1.0)",
+        ("tests/integration/test_impact_sampling_real.py",),
+        broker=True,
+    ),
+    Mutation(
+        "impact: an earlier in-place increase is a mixture",
+        CORE + "fingerprint.py",
+        "elif fine and len(names) == 1:",
+        "elif False:",
+        ("tests/unit/test_impact_fingerprint.py",),
+    ),
+    Mutation(
+        "impact: earlier counts are looked for from too far up",
+        CORE + "fingerprint.py",
+        "range(max(2, int(where.min()) + 1), partitions)",
+        "range(max(2, int(where.max()) + 2), partitions)",
+        ("tests/unit/test_impact_fingerprint.py",),
+    ),
+    Mutation(
+        "impact: an empty key is no key",
+        SPARK + "impact_scan.py",
+        "present = key.is_valid().to_numpy(zero_copy_only=False)",
+        "present = key.is_valid().to_numpy(zero_copy_only=False) & (lengths > 0)",
+        ("tests/unit/test_impact_scan.py",),
+    ),
+    Mutation(
+        "impact: empty keys are not counted apart",
+        SPARK + "impact_scan.py",
+        "empty = lengths == 0",
+        "empty = lengths < 0",
+        ("tests/unit/test_impact_scan.py",),
+    ),
+    Mutation(
+        "plan: keys that nobody measured are no obstacle",
+        CORE + "checks/keys.py",
+        "        unknown=not excuse,\n",
+        "        unknown=False,\n",
+        ("tests/unit/cli/test_cli_plan.py",),
+    ),
+    Mutation(
         "journal: the chain is not checked",
         CORE + "audit.py",
         "if wanted != row.hash:",
@@ -170,7 +256,7 @@ def run(tree: Path, tests: tuple[str, ...]) -> tuple[bool, str]:
     """Whether the tests pass in this tree, and their last line."""
     env = {
         **os.environ,
-        "PYTHONPATH": f"{tree / 'include'}{os.pathsep}{tree / 'plugins'}",
+        "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in ("include", "plugins", "spark_jobs")),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]

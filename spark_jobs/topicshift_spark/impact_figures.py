@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from topicshift.core import sampling, skew
 from topicshift.core.fingerprint import Bucket, Observed, RuleAt, chances, fingerprint, spread, sure_of_one
 from topicshift.core.partitioning import expected_same_index, parents_of, partition_of
 from topicshift.core.sampling import Interval, burst_of, distinct, largest, student_t
+from topicshift_spark.impact_groups import Cells, Commits, Tails
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
 
 
@@ -65,26 +66,29 @@ class Figures:
         self.whole = fraction >= 1
         self.keyed = sums.keyed.sum(axis=1)
         self.burst = burst_of(sums.rare_records, sums.rare_squares)
+        # Bytes come by the record at least, so that what is counted is never a single byte.
+        self.burst_bytes = burst_of(sums.rare_bytes, sums.rare_byte_squares)
+        if not sums.rare_bytes and (records := int(sums.records.sum())):
+            self.burst_bytes = max(1.0, int(sums.value_bytes.sum()) / records)
 
-    def _total(self, replicates: Sequence[float], *, comparisons: int = 1) -> Interval:
-        return sampling.total(replicates, self.fraction, comparisons=comparisons, burst=self.burst)
+    def _total(self, replicates: Sequence[float], *, comparisons: int = 1, burst: float | None = None) -> Interval:
+        return sampling.total(replicates, self.fraction, comparisons=comparisons, burst=burst or self.burst)
 
     def _ratio(self, tops: Sequence[float], bottoms: Sequence[float], *, comparisons: int = 1) -> Interval | None:
         return sampling.ratio(tops, bottoms, self.fraction, comparisons=comparisons, burst=self.burst)
 
-    def sum(self, name: str, replicates: Any, comparisons: int = 1) -> dict[str, Any]:
+    def sum(self, name: str, replicates: Any, *, burst: float | None = None) -> dict[str, Any]:
         """A field that is a total."""
-        interval = self._total([float(x) for x in replicates], comparisons=comparisons)
-        return _ends(name, interval, whole=self.whole)
+        return _ends(name, self._total([float(x) for x in replicates], burst=burst), whole=self.whole)
 
     def count(self, name: str, things: Distinct, at_most: float = math.inf) -> dict[str, Any]:
         """A field that counts distinct things."""
         interval = distinct(things.seen, [float(x) for x in things.once], things.twice, self.fraction, at_most=at_most)
         return _ends(name, interval, whole=self.whole)
 
-    def per_partition(self, grid: Any) -> list[Interval]:
+    def per_partition(self, grid: Any, *, burst: float | None = None) -> list[Interval]:
         """The totals of the columns of [replicate, partition], each with its own 95 % interval."""
-        return [self._total(grid[:, p].astype(float).tolist()) for p in range(grid.shape[1])]
+        return [self._total(column, burst=burst) for column in grid.T.astype(float).tolist()]
 
     def largest_share(self, grid: Any) -> Interval | None:
         """The largest column's share of the whole."""
@@ -113,7 +117,7 @@ class Figures:
             **self.sum("null_keys", s.null_keys.sum(axis=1)),
             **self.sum("empty_keys", s.empty_keys.sum(axis=1)),
             **self.sum("tombstones", s.tombstones),
-            **self.sum("bytes", s.value_bytes.sum(axis=1)),
+            **self.sum("bytes", s.value_bytes.sum(axis=1), burst=self.burst_bytes),
             **self.count("distinct_keys", s.keys, keyed_high),
             **_ends("keys_in_several_partitions", ends, whole=self.whole),
         }
@@ -160,7 +164,7 @@ class Figures:
         return model.Source(
             partitions=self.plan.partitions,
             **_lists("partition_records", records, whole=self.whole),
-            partition_bytes=[round(i.value) for i in self.per_partition(self.sums.value_bytes)],
+            partition_bytes=[round(i.value) for i in self.per_partition(self.sums.value_bytes, burst=self.burst_bytes)],
             keyed_partition_records=[round(i.value) for i in self.per_partition(self.sums.keyed)],
             **(shares if share else {"max_partition_share": None}),
             max_keyed_partition_share=keyed.value if keyed else None,
@@ -190,7 +194,9 @@ class Figures:
             **self.sum("moved_records", s.moved_records[c]),
             **self.sum("relocated_records", s.relocated[c]),
             **_lists("partition_records", records, whole=self.whole),
-            **_lists("partition_bytes", self.per_partition(s.placed_bytes[c]), whole=self.whole),
+            **_lists(
+                "partition_bytes", self.per_partition(s.placed_bytes[c], burst=self.burst_bytes), whole=self.whole
+            ),
             **fields,
             hot_partitions=skew.hot_partitions(values),
             parents_max=parents_of(self.plan.partitions, m),
@@ -318,25 +324,17 @@ def iso(milliseconds: int) -> str:
     return f"{moment}Z"
 
 
-def group_impacts(
-    cells: Mapping[tuple[int, int, int], Sequence[int]],
-    where: Mapping[str, Mapping[int, int]],
-    cuts: Mapping[int, Sequence[int]],
-    commits: Mapping[str, Mapping[int, int | None]],
-    *,
-    candidates: Sequence[int],
-    replicates: int,
-    fraction: float,
-    burst: float,
-) -> list[model.GroupImpact]:
+def group_impacts(cells: Cells, tails: Tails, commits: Commits, *, burst: float) -> list[model.GroupImpact]:
     """Per group the unread records and those that an increase would let be overtaken, from the pieces of the tails."""
+    fraction = tails.design.fraction
     out = []
 
     def figure(name: str, replicated: Any) -> dict[str, Any]:
         return _ends(name, sampling.total(replicated.tolist(), fraction, burst=burst), whole=fraction >= 1)
 
-    for group, begins in where.items():
-        sums = np.zeros((1 + len(candidates), replicates))
+    cuts = {partition: tails.cuts(partition) for _, partition, _ in cells}
+    for group, begins in tails.where.items():
+        sums = np.zeros((1 + len(tails.larger), tails.design.replicates))
         for (replicate, partition, piece), row in cells.items():
             if cuts[partition][piece] >= begins[partition]:
                 sums[:, replicate] += row
@@ -347,7 +345,7 @@ def group_impacts(
                 **figure("unread", sums[0]),
                 never_committed=never,
                 overtaken=[
-                    model.Overtaken(partitions=m, **figure("records", sums[1 + i])) for i, m in enumerate(candidates)
+                    model.Overtaken(partitions=m, **figure("records", sums[1 + i])) for i, m in enumerate(tails.larger)
                 ],
             )
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,37 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from topicshift.core.errors import SpecError
 from topicshift.core.partitioning import RULE, hash_keys
+from topicshift.core.sampling import Design
 from topicshift_spark.impact_scan import binary
 from topicshift_spark.source import Range
 
 Commits = Mapping[str, Mapping[int, int | None]]
 """Group -> partition -> committed offset, None where nothing was committed."""
+Cells = Mapping[tuple[int, int, int], Sequence[int]]
+"""(replicate, partition, piece) -> [records, then per larger candidate those whose key moves]."""
+
+
+@dataclass(frozen=True)
+class Tails:
+    """What is unread of a topic with ``count`` partitions: the offsets to read, and where each group goes on.
+
+    ``larger`` are the candidates that an in-place increase could take, ``rule`` is the partitioner of its producers.
+    """
+
+    design: Design
+    where: Mapping[str, Mapping[int, int]]
+    count: int
+    larger: tuple[int, ...]
+    rule: str
+
+    def cuts(self, partition: int) -> list[int]:
+        """The distinct starts in one partition, ascending: piece i begins at the i-th."""
+        return sorted({starts[partition] for starts in self.where.values()})
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions with something to read."""
+        return sorted({p for block in self.design.blocks for p, (start, end) in block.items() if end > start})
 
 
 def read_groups(path: str) -> dict[str, dict[int, int | None]]:
@@ -66,20 +93,15 @@ def tails(where: Mapping[str, Mapping[int, int]], ranges: Mapping[int, Range]) -
     return {p: Range(min(s[p] for s in where.values()), r.end) for p, r in ranges.items()}
 
 
-def cuts(where: Mapping[str, Mapping[int, int]], partition: int) -> list[int]:
-    """The distinct starts in one partition, ascending: piece i begins at the i-th."""
-    return sorted({s[partition] for s in where.values()})
-
-
-def with_pieces(records: DataFrame, where: Mapping[str, Mapping[int, int]], partitions: Iterable[int]) -> DataFrame:
+def with_pieces(records: DataFrame, tails: Tails) -> DataFrame:
     """Adds ``piece``, the number of the piece a record lies in, counted within its partition."""
-    chosen = list(partitions)
+    chosen = tails.partitions
     # From Arrow it is a relation of the driver; from a list Spark would start Python workers for it.
     table = records.sparkSession.createDataFrame(
         pa.table(
             {
                 "partition": pa.array(chosen, pa.int32()),
-                "cuts": pa.array([cuts(where, p) for p in chosen], pa.list_(pa.int64())),
+                "cuts": pa.array([tails.cuts(p) for p in chosen], pa.list_(pa.int64())),
             }
         )
     )
@@ -87,28 +109,20 @@ def with_pieces(records: DataFrame, where: Mapping[str, Mapping[int, int]], part
     return records.join(F.broadcast(table), "partition").withColumn("piece", F.size(begun) - 1)
 
 
-def unread_by_piece(
-    records: DataFrame,
-    where: Mapping[str, Mapping[int, int]],
-    partitions: Sequence[int],
-    *,
-    count: int,
-    candidates: Sequence[int],
-    rule: str,
-) -> dict[tuple[int, int, int], list[int]]:
-    """(replicate, partition, piece) -> [records, then per candidate those whose key moves under ``rule``]."""
+def unread_by_piece(records: DataFrame, tails: Tails) -> Cells:
+    """Read, group and hash the tails: one Spark job."""
     groups = (
-        with_pieces(records, where, partitions)
+        with_pieces(records, tails)
         .groupBy("key", "partition", "replicate", "piece")
         .agg(F.count(F.lit(1)).alias("records"))
         .select("key", "partition", "replicate", "piece", "records")
     )
     schema = "replicate int, partition int, piece int, sums array<bigint>"
-    rows = groups.mapInArrow(partial(_moved, count, tuple(candidates), rule), schema).collect()
+    rows = groups.mapInArrow(partial(_moved, tails.count, tails.larger, tails.rule), schema).collect()
     out: dict[tuple[int, int, int], list[int]] = {}
     for row in rows:
         cell = (row["replicate"], row["partition"], row["piece"])
-        old = out.setdefault(cell, [0] * (1 + len(candidates)))
+        old = out.setdefault(cell, [0] * (1 + len(tails.larger)))
         out[cell] = [a + b for a, b in zip(old, row["sums"], strict=True)]
     return out
 

@@ -37,6 +37,8 @@ _ADDED = (
     "several",
     "rare_records",
     "rare_squares",
+    "rare_bytes",
+    "rare_byte_squares",
 )
 PAIRS_KEPT = 4000
 """Unexplained (key, partition) pairs a task hands back as hashes, to look for earlier partition counts."""
@@ -114,6 +116,8 @@ class Sums:
     several: int = 0  # keys in several partitions
     rare_records: int = 0  # records of keys that show in one or two replicates ...
     rare_squares: int = 0  # ... and the squares of their records per replicate
+    rare_bytes: int = 0  # the same of their bytes
+    rare_byte_squares: float = 0.0
     strays: Any = None  # distinct pairs that no current rule of the best kind explains, as in keys
     buckets: dict[int, list[Any]] = field(default_factory=dict)  # signature -> [pairs, array[replicate, slice]]
     top: list[Any] = field(default_factory=list)  # (records, bytes, key, partitions, records per replicate)
@@ -347,8 +351,12 @@ class _Task:
             times, at = _incidence(group, rep[order], n_keys)
         sums.several = int(several.sum())
         if g > 1:
-            rare = records[order][times[group] <= 2]
+            seldom = times[group] <= 2
+            rare, rare_bytes = records[order][seldom], size[order][seldom]
             sums.rare_records, sums.rare_squares = int(rare.sum()), int((rare * rare).sum())
+            sums.rare_bytes = int(rare_bytes.sum())
+            # As floats: a few gigabytes squared are beyond an integer of 64 bits.
+            sums.rare_byte_squares = float(np.square(rare_bytes, dtype=np.float64).sum())
         sums.keys = _distinct(np.ones(n_keys, bool), times, at, g)
         bits = np.unpackbits(moved[first], axis=1)[:, :c].astype(bool)
         sums.moved_keys = [_distinct(bits[:, i], times, at, g) for i in range(c)]

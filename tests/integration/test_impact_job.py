@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.fixture(scope="module")
-def job(spark: SparkSession) -> Any:
-    import key_rehash_impact
-    from topicshift_spark.session import ship_code
-
-    ship_code(spark)
-    return key_rehash_impact
-
-
 def filled(admin: AdminClient, config: dict[str, str], topic: str, records: int = 300) -> None:
     admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
     producer = Producer({**config, "partitioner": "murmur2_random"})

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,108 +14,33 @@ import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.integration.impact_topics import (
+    CANDIDATES,
+    N,
+    Pair,
+    Record,
+    assess,
+    consume,
+    java_produce,
+    produce,
+    repeated,
+)
 
 from topicshift.core.impact import Impact
 from topicshift.core.partitioning import partition_of
-from topicshift.testing.broker import EmbeddedBroker, kafka_command
+from topicshift.testing.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-N = 6
-CANDIDATES = (4, 6, 12, 25)
-
-
-@dataclass(frozen=True)
-class Record:
-    key: bytes | None
-    partition: int
-    value: bytes | None
-
-    @property
-    def size(self) -> int:
-        return len(self.key or b"") + len(self.value or b"")
-
-
-@pytest.fixture(scope="module")
-def job(spark: SparkSession) -> Any:
-    import key_rehash_impact
-    from topicshift_spark.session import ship_code
-
-    ship_code(spark)
-    return key_rehash_impact
-
-
-@pytest.fixture
-def make_topic(admin_client: AdminClient, topic_name: Callable[..., str]) -> Callable[..., str]:
-    def make(partitions: int = N) -> str:
-        name = topic_name()
-        # Records of long ago must not expire while they are read.
-        new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"})
-        for future in admin_client.create_topics([new]).values():
-            future.result(20)
-        return name
-
-    return make
-
 
 def keys_of_every_kind() -> list[bytes]:
     rng = random.Random(9)
     keys = [rng.randbytes(length) for length in range(1, 41) for _ in range(2)]
     return [*keys, *(f"straße-日本-{i}".encode() for i in range(20)), *(b"customer-%d" % i for i in range(120))]
-
-
-def produce(
-    broker: EmbeddedBroker, topic: str, records: Sequence[tuple[bytes | None, bytes | None]], **config: Any
-) -> None:
-    # Records without a key change partitions one by one: the sticky way can put a short burst of them into one.
-    spread = {"sticky.partitioning.linger.ms": 0}
-    producer = Producer({**broker.config(), "linger.ms": 20, **spread, **config})
-    for key, value in records:
-        producer.produce(topic, value, key)
-    assert producer.flush(30) == 0
-
-
-def repeated(keys: Sequence[bytes], n: int, seed: int = 2) -> list[tuple[bytes | None, bytes | None]]:
-    """n records; the first keys are the most frequent, and every key comes at least once."""
-    rng = random.Random(seed)
-    drawn = [keys[int(len(keys) * rng.random() ** 2)] for _ in range(n - len(keys))]
-    return [(k, b"v" * rng.randrange(60)) for k in [*keys, *drawn]]
-
-
-def consume(broker: EmbeddedBroker, topic: str) -> list[Record]:
-    consumer = Consumer({**broker.config(), "group.id": f"truth-{topic}", "isolation.level": "read_committed"})
-    try:
-        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-        left = 0
-        for p in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), 10)
-            left += high - low
-        consumer.assign([TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in partitions])
-        out: list[Record] = []
-        deadline = time.monotonic() + 60
-        while len(out) < left:
-            assert time.monotonic() < deadline, f"{len(out)} of {left} records"
-            out += [Record(m.key(), m.partition(), m.value()) for m in consumer.consume(1000, 1) if not m.error()]
-        return out
-    finally:
-        consumer.close()
-
-
-def assess(job: Any, spark: SparkSession, broker: EmbeddedBroker, topic: str, tmp_path: Path, *options: str) -> Impact:
-    request = job.parse(
-        [
-            *("--topic", topic, "--bootstrap-server", broker.bootstrap, "--output", str(tmp_path)),
-            *(() if "--candidates" in options else ("--candidates", ",".join(map(str, CANDIDATES)))),
-            *options,
-        ]
-    )
-    found: Impact = job.measure(spark, request, job.freeze(spark, request))
-    assert Impact.model_validate(json.loads(json.dumps(found.to_json()))) == found
-    return found
 
 
 def check_figures(found: Impact, records: Sequence[Record], n: int = N) -> None:
@@ -178,7 +101,7 @@ def test_librdkafka_partitioners(
     name: str,
 ) -> None:
     topic = make_topic()
-    extra: list[tuple[bytes | None, bytes | None]] = [(None, b"x"), (b"gone", None)] * 30
+    extra: list[Pair] = [(None, b"x"), (b"gone", None)] * 30
     produce(broker, topic, [*repeated(keys_of_every_kind(), 900), *extra], partitioner=partitioner)
     found = assess(job, spark, broker, topic, tmp_path)
     check_figures(found, consume(broker, topic))
@@ -187,17 +110,6 @@ def test_librdkafka_partitioners(
     assert found.kind == "mixed"
     assert found.partitioner.null_keys == ("spread" if partitioner.endswith("random") else "one_partition")
     assert not [f for f in found.findings if f.blocks]
-
-
-def java_produce(broker: EmbeddedBroker, topic: str, records: Sequence[tuple[str, str]]) -> None:
-    """Write records with Kafka's Java client."""
-    command = kafka_command(
-        "org.apache.kafka.tools.ConsoleProducer",
-        *("--bootstrap-server", broker.bootstrap, "--topic", topic),
-        *("--reader-property", "parse.key=true", "--reader-property", "key.separator=\t"),
-    )
-    lines = "".join(f"{key}\t{value}\n" for key, value in records)
-    subprocess.run(command, input=lines.encode(), check=True, capture_output=True, timeout=90)
 
 
 def test_the_prediction_against_reality(
@@ -264,8 +176,8 @@ def test_mixtures_of_two_clients(
 ) -> None:
     topic = make_topic()
     rng = random.Random(8)
-    mine: list[tuple[bytes | None, bytes | None]] = []
-    theirs: list[tuple[bytes | None, bytes | None]] = []
+    mine: list[Pair] = []
+    theirs: list[Pair] = []
     for record in repeated([b"customer-%d" % i for i in range(400)], 3000):
         (mine if rng.random() < share else theirs).append(record)
     produce(broker, topic, mine, partitioner="murmur2_random")
@@ -450,38 +362,3 @@ def test_what_an_in_place_increase_would_break_per_group(
         for o in found[name].overtaken:
             moved = [k for k in unread if confluent_kafka.murmur2(k, N) != confluent_kafka.murmur2(k, o.partitions)]
             assert o.records == len(moved)
-
-
-def test_a_sample_holds_the_truth(
-    job: Any, spark: SparkSession, broker: EmbeddedBroker, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    topic = make_topic()
-    produce(broker, topic, repeated([b"customer-%d" % i for i in range(1500)], 30_000), partitioner="murmur2_random")
-    truth = assess(job, spark, broker, topic, tmp_path).to_json()
-    figures = inside = 0
-
-    def compare(sampled: dict[str, Any], exact: dict[str, Any]) -> None:
-        nonlocal figures, inside
-        for field, low in sampled.items():
-            if not field.endswith("_low") or isinstance(low, dict):
-                continue
-            name = field.removesuffix("_low")
-            lows, highs, wanted = low, sampled[f"{name}_high"], exact[name]
-            if not isinstance(low, list):
-                lows, highs, wanted = [lows], [highs], [wanted]
-            figures += len(lows)
-            inside += sum(a <= t <= b for a, t, b in zip(lows, wanted, highs, strict=True))
-
-    found = assess(job, spark, broker, topic, tmp_path, "--sample", "0.1", "--seed", "1").to_json()
-    assert found["measured"]["sample"]["records_read"] == pytest.approx(3000, rel=0.1)
-    assert found["partitioner"]["name"] == "murmur2"
-    for sampled, exact in [
-        (found, truth),
-        (found["source"], truth["source"]),
-        *zip(found["candidates"], truth["candidates"], strict=True),
-    ]:
-        compare(sampled, exact)
-        if sampled is not found["source"]:
-            assert any(f.endswith("_low") for f in sampled)
-    assert figures > 80
-    assert inside >= 0.95 * figures

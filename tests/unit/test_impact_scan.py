@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
 
 import confluent_kafka
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.impact_scan_plain import Record, scan
 
 from topicshift.core.fingerprint import rules_at
 from topicshift.core.partitioning import RULES, partition_of
 from topicshift.core.skew import schema_id
 from topicshift_spark.impact_query import packing
-from topicshift_spark.impact_scan import Packing, ScanPlan, Sums, columns, merge, nothing, summarise
-
-Record = tuple[bytes | None, int, int, int, bool, int]  # key, partition, replicate, value size, tombstone, slice
+from topicshift_spark.impact_scan import Packing, ScanPlan
 
 
 def plan_for(
@@ -27,37 +24,6 @@ def plan_for(
 ) -> ScanPlan:
     rules = tuple((r.name, r.partitions) for r in rules_at(partitions))
     return ScanPlan(partitions, candidates, rules, packing(3, 1000), replicates, top)
-
-
-def batches_of(records: Sequence[Record], plan: ScanPlan, size: int = 7) -> Iterator[pa.RecordBatch]:
-    """Groups as the native half makes them, in small batches."""
-    groups: dict[tuple[bytes | None, int, int], list[Record]] = defaultdict(list)
-    for record in records:
-        groups[record[:3]].append(record)
-    pack = plan.packing
-    rows = []
-    for (key, part, rep), members in groups.items():
-        longs = [0] * pack.longs
-        for _, _, _, _, tombstone, at in members:
-            for number in (at, *([pack.fields - 1] if tombstone else [])):
-                longs[number // pack.per_long] += 1 << pack.bits * (number % pack.per_long)
-        key_hash = 42 if key is None else hash(key)
-        rows.append((key, part, rep, sum(m[3] for m in members), key_hash, *longs))
-    kinds = [pa.binary(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), *[pa.int64()] * pack.longs]
-    for low in range(0, len(rows), size):
-        chunk = rows[low : low + size]
-        arrays = [pa.array([r[i] for r in chunk], kind) for i, kind in enumerate(kinds)]
-        yield pa.RecordBatch.from_arrays(arrays, columns(plan))
-
-
-def scan(records: Sequence[Record], plan: ScanPlan, tasks: int = 1) -> Sums:
-    """Keys to tasks as the shuffle does, then every task, then the driver's merge."""
-    payloads = []
-    for task in range(tasks):
-        mine = [r for r in records if hash(r[0]) % tasks == task]
-        for out in summarise(plan, batches_of(mine, plan)):
-            payloads += out.column(0).to_pylist()
-    return merge(payloads) or nothing(plan)
 
 
 keys = st.one_of(st.none(), st.just(b""), st.binary(max_size=12), st.sampled_from([b"a", b"b", b"c", "ä".encode()]))
