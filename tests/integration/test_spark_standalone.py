@@ -1,4 +1,4 @@
-"""One job on a real standalone master and worker, by spark-submit in client mode."""
+"""Jobs on a real standalone master and worker, by spark-submit in client mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -88,23 +89,33 @@ def wait_for_line(log: Path, pattern: str, process: GuardedProcess, timeout_s: f
         time.sleep(0.1)
 
 
-def submit(master: str, job: str, *args: str, conf: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "spark-submit"), "--master", master, "--deploy-mode", "client"]
-    command += [word for setting in conf for word in ("--conf", setting)]
-    command += ["--jars", ",".join(str(jar) for jar in spark_jars()), "--executor-memory", "768m"]
-    command += ["--driver-java-options", quick_start_options()]
-    command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
-    env = {**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env |= {"PYTHONPATH": str(ROOT / "include"), "SPARK_HOME": str(spark_home())}
-    script = str(ROOT / "spark_jobs" / f"{job}.py")
-    return subprocess.run([*command, script, *args], capture_output=True, text=True, env=env, timeout=400, check=False)
+BOTH = """\
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+used = pathlib.Path(sys.argv[2])
+import key_rehash_impact, order_proof
+for job, name in ((order_proof, "order_proof"), (key_rehash_impact, "key_rehash_impact")):
+    code = job.main(json.loads(sys.argv[3])[name])
+    print(json.dumps({"job": name, "code": code, "python": used.exists()}), flush=True)
+"""
 
 
-def test_executors_need_nothing_of_the_project(
-    master: str, broker: EmbeddedBroker, admin_client: AdminClient, topic_name: Callable[..., str], tmp_path: Path
-) -> None:
-    source, target = topic_name(), topic_name("v2")
-    for topic, partitions in ((source, 3), (target, 5)):
+@dataclass
+class Ended:
+    """What came of both jobs. ``python``: whether an executor had started Python when the job had ended."""
+
+    folder: Path
+    python: dict[str, bool]
+
+
+@pytest.fixture(scope="module")
+def ended(
+    master: str, broker: EmbeddedBroker, admin_client: AdminClient, tmp_path_factory: pytest.TempPathFactory
+) -> Ended:
+    """Both jobs, one after the other, in one driver and one executor: starting these is what takes time."""
+    folder = tmp_path_factory.mktemp("jobs")
+    source, target, hashed = f"{folder.name}-proof", f"{folder.name}-proof-v2", f"{folder.name}-impact"
+    for topic, partitions in ((source, 3), (target, 5), (hashed, 3)):
         admin_client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     producer = Producer({**broker.config(), "partitioner": "murmur2_random"})
     for number in range(6):
@@ -112,37 +123,50 @@ def test_executors_need_nothing_of_the_project(
             topic = source if number < 4 else target
             producer.produce(topic, b"v", f"k{key}".encode(), headers=[("seq", str(number).encode())])
         producer.flush(30)
-    config = broker.write_client_properties(None, tmp_path / "client.properties")
-    ended = submit(
-        master, "order_proof", "--source", source, "--target", target, "--sequence-header", "seq",
-        "--kafka-config", str(config), "--output", str(tmp_path),
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    proof = json.loads((tmp_path / "order_proof.json").read_bytes())
+    for number in range(600):
+        producer.produce(hashed, b"v", b"customer-%d" % (number % 60))
+    assert producer.flush(30) == 0
+    groups = folder / "groups.json"
+    groups.write_text(json.dumps({"ledger": {"0": 0, "1": 0, "2": 0}}))
+    where = ["--bootstrap-server", broker.bootstrap, "--output", str(folder)]
+    jobs = {
+        "order_proof": ["--source", source, "--target", target, "--sequence-header", "seq", *where],
+        "key_rehash_impact": ["--topic", hashed, "--candidates", "6,7", "--groups-file", str(groups), *where],
+    }
+    script, used = folder / "both.py", folder / "python-was-started"
+    script.write_text(BOTH)
+    command = [str(BIN / "spark-submit"), "--master", master, "--deploy-mode", "client"]
+    command += ["--jars", ",".join(str(jar) for jar in spark_jars()), "--executor-memory", "768m"]
+    command += ["--driver-java-options", quick_start_options()]
+    for setting in (
+        "spark.driver.host=127.0.0.1",
+        "spark.ui.enabled=false",
+        f"spark.executor.extraJavaOptions={quick_start_options()}",
+        f"spark.pyspark.driver.python={sys.executable}",
+        f"spark.pyspark.python={bare_python(folder, used)}",
+    ):
+        command += ["--conf", setting]
+    env = {**os.environ, "JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"PYTHONPATH": str(ROOT / "include"), "SPARK_HOME": str(spark_home())}
+    command += [str(script), str(ROOT / "spark_jobs"), str(used), json.dumps(jobs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=400, check=False)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {s["job"]: s["code"] for s in said} == dict.fromkeys(jobs, 0), done.stderr[-3000:]
+    return Ended(folder, {s["job"]: s["python"] for s in said})
+
+
+def test_the_order_proof_needs_no_python_on_the_executors(ended: Ended) -> None:
+    assert not ended.python["order_proof"]
+    proof = json.loads((ended.folder / "order_proof.json").read_bytes())
     assert proof["verdict"] == "partly_proven"  # no fence was given
     assert (proof["source"]["records"], proof["target"]["records"], proof["missing"]) == (200, 100, 0)
     assert proof["target"]["misplaced_records"] == 0
 
 
-def test_the_impact_hashes_its_keys_on_the_executors(
-    master: str, broker: EmbeddedBroker, admin_client: AdminClient, topic_name: Callable[..., str], tmp_path: Path
-) -> None:
+def test_the_impact_hashes_its_keys_on_the_executors(ended: Ended) -> None:
     """Its Arrow half needs a Python with numpy and pyarrow there; the project's code comes from the driver."""
-    topic = topic_name()
-    admin_client.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
-    producer = Producer({**broker.config(), "partitioner": "murmur2_random"})
-    for number in range(600):
-        producer.produce(topic, b"v", b"customer-%d" % (number % 60))
-    assert producer.flush(30) == 0
-    groups = tmp_path / "groups.json"
-    groups.write_text(json.dumps({"ledger": {"0": 0, "1": 0, "2": 0}}))
-    ended = submit(
-        master, "key_rehash_impact", "--topic", topic, "--candidates", "6,7", "--output", str(tmp_path / "out"),
-        "--bootstrap-server", broker.bootstrap, "--groups-file", str(groups),
-        conf=(f"spark.pyspark.python={bare_python(tmp_path)}",),
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    found = json.loads((tmp_path / "out" / "impact.json").read_bytes())
+    assert ended.python["key_rehash_impact"]
+    found = json.loads((ended.folder / "impact.json").read_bytes())
     assert (found["records"], found["distinct_keys"], found["partitioner"]["name"]) == (600, 60, "murmur2")
     keys = [b"customer-%d" % i for i in range(60)]
     for candidate in found["candidates"]:
@@ -153,11 +177,11 @@ def test_the_impact_hashes_its_keys_on_the_executors(
         assert candidate["moved_keys"] == moved
         overtaken = {o["partitions"]: o["records"] for o in found["groups"][0]["overtaken"]}
         assert overtaken[count] == 10 * moved
-    assert (tmp_path / "out" / "impact.html").exists()
+    assert (ended.folder / "impact.html").exists()
 
 
-def bare_python(folder: Path) -> Path:
-    """A Python for the executors that finds packages but not this project."""
+def bare_python(folder: Path, used: Path) -> Path:
+    """A Python for the executors that finds packages but not this project, and leaves a trace when it is started."""
     blocked = folder / "blocked"
     blocked.mkdir()
     (blocked / "sitecustomize.py").write_text(
@@ -165,8 +189,9 @@ def bare_python(folder: Path) -> Path:
         f"sys.path[:] = [p for p in sys.path if not os.path.realpath(p).startswith({str(ROOT / 'include')!r})]\n"
     )
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{blocked}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{blocked}:$PYTHONPATH"\nexport PYTHONPATH\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     assert subprocess.run([python, "-c", "import numpy, pyarrow"], timeout=60, check=False).returncode == 0
     assert subprocess.run([python, "-c", "import topicshift"], capture_output=True, timeout=60, check=False).returncode
+    python.write_text(python.read_text().replace("\n", f'\n: > "{used}"\n', 1))
     return python
