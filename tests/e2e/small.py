@@ -21,6 +21,9 @@ from topicshift.testing.stack import Stack
 
 KEYS = 10
 
+PATIENCE_S = 400.0
+"""What a step may take on a machine that has other things to do."""
+
 
 @dataclass
 class Topic:
@@ -160,13 +163,13 @@ class Run:
                 )
         raise KeyError(task_id)
 
-    def wait(self, state: str, timeout: float = 240.0) -> Run:
+    def wait(self, state: str, timeout: float = PATIENCE_S) -> Run:
         """Wait until it has ended, in this state; else the failed tasks' logs are shown."""
         run = self.api.wait_run(self.dag_id, self.run_id, timeout=timeout)
         assert run["state"] == state, f"{run['state']}: {self.states()}\n{self.failures()}"
         return self
 
-    def wait_state(self, task_id: str, *wanted: str, timeout: float = 180.0) -> str:
+    def wait_state(self, task_id: str, *wanted: str, timeout: float = PATIENCE_S) -> str:
         """Wait until a task is in one of these states, and return it."""
         seen: list[str | None] = [None]
 
@@ -179,7 +182,7 @@ class Run:
         wait_until(there, timeout, f"{task_id} to be {' or '.join(wanted)}", every=0.3)
         return str(seen[0])
 
-    def question(self, task_id: str, *, timeout: float = 180.0, map_index: int = -1) -> dict[str, Any]:
+    def question(self, task_id: str, *, timeout: float = PATIENCE_S, map_index: int = -1) -> dict[str, Any]:
         """Wait until a person is asked, and return the question."""
         label = task_id if map_index < 0 else f"{task_id}[{map_index}]"
         self.wait_state(label, "awaiting_input", timeout=timeout)
@@ -190,7 +193,9 @@ class Run:
                 return each
         raise AssertionError(f"{label} waits, but asks nothing")
 
-    def answer(self, task_id: str, option: int = 0, *, map_index: int = -1, timeout: float = 180.0) -> dict[str, Any]:
+    def answer(
+        self, task_id: str, option: int = 0, *, map_index: int = -1, timeout: float = PATIENCE_S
+    ) -> dict[str, Any]:
         """Wait for a question and answer it with its first option (or another one); returns the question."""
         question = self.question(task_id, timeout=timeout, map_index=map_index)
         self.api.hitl_answer(self.dag_id, self.run_id, task_id, question["options"][option], map_index=map_index)

@@ -14,7 +14,7 @@ from topicshift.ports import Acl
 from topicshift.testing.broker import SUPERUSER
 from topicshift.testing.stack import Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "switch_consumers.switch"
 AFTER = 20

@@ -18,7 +18,7 @@ from topicshift.testing.load_proof import prove
 from topicshift.testing.stack import Stack
 from topicshift.testing.traffic import start_traffic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DAG_ID = "topic_migration"
 SWITCH = "producers_first.switch_producers.switch"

