@@ -11,7 +11,6 @@ from tests.e2e.small import Run
 from tests.integration.test_fence_real import hang
 
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.testing.airflow_api import wait_until
 from topicshift.testing.stack import ORCHESTRATOR, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -46,26 +45,18 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
         "producers": [{"name": "till", "kind": "manual"}],
         "consumers": [{"name": "ledger", "kind": "manual", "group": "hanging-ledger"}],
     }
-    run_id = api.trigger(DAG, spec)
-
-    def asked() -> bool:
-        failed = [t for t, state in api.task_states(DAG, run_id).items() if state == "failed"]
-        assert not failed, "\n".join(api.task_log(DAG, run_id, t) for t in failed)[-4000:]
-        return bool(api.hitl_pending(DAG, run_id))
-
-    wait_until(asked, 240, "the question")
+    run = Run.start(api, DAG, spec)
     try:
-        (question,) = api.hitl_pending(DAG, run_id)
-        assert question["task_instance"]["task_id"] == TASK
+        question = run.question(TASK)
         assert "777000, epoch 0" in question["body"]
         assert "nothing is aborted" in question["body"]
         with KafkaAdmin(stack.broker.config(ORCHESTRATOR)) as admin:
             row = admin.offsets(topic)[1]
             assert (row.end_committed, row.end) == (ends[1], ends[1] + 1)
-            api.hitl_answer(DAG, run_id, TASK, "Abort")
-            wait_until(lambda: api.task_states(DAG, run_id)[TASK] == "success", 90, "the abort")
+            api.hitl_answer(DAG, run.run_id, TASK, "Abort")
+            run.wait_state(TASK, "success")
             row = admin.offsets(topic)[1]
             assert row.end_committed == row.end == ends[1] + 2
-        assert "aborted on the word of user:" in Run(api, DAG, run_id).log(TASK)
+        assert "aborted on the word of user:" in run.log(TASK)
     finally:
-        api.set_run_state(DAG, run_id, "failed")
+        api.set_run_state(DAG, run.run_id, "failed")
