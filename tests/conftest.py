@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 import secrets
@@ -59,6 +60,11 @@ def secure_admin_client(secure_broker: EmbeddedBroker) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient(secure_broker.superuser_config())
+
+
+def pytest_sessionfinish() -> None:
+    """Clients' threads may log a last word when the streams that pytest captured are closed: nobody listens any more."""
+    logging.raiseExceptions = False
 
 
 _counter = itertools.count(1)
