@@ -38,10 +38,9 @@ def parse_sample(text: str | None) -> float | None:
     if text is None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
-    number = float(match[1]) if match else 0.0
-    if match is None or number == 0 or (number > 1 and not match[2] and not number.is_integer()):
+    value = float(match[1]) if match else 0.0
+    if match is None or value == 0 or (value > 1 and not match[2] and not value.is_integer()):
         raise SpecError(f"--sample {text!r} is neither a share such as 0.05 or 5% nor a number of records.")
-    value = float(match[1])
     if match[2]:
         value /= 100
         if value > 1:

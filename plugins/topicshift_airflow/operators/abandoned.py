@@ -16,11 +16,10 @@ from topicshift.steps.participants import (
     SWITCH_PRODUCERS,
     begin_give_back,
     describe,
-    give_back,
     producers_of,
     used_offsets,
 )
-from topicshift_airflow.operators.cutover import kinds, people
+from topicshift_airflow.operators.cutover import kinds, put_back
 from topicshift_airflow.runtime import Run, open_journal, open_run, owner_alive, typed_failures
 
 
@@ -82,7 +81,6 @@ def end_freeze(run: Run) -> str:
     It is decided before anything is marked or written, so that a freeze that a person has to look at leaves no trace of
     each look. Raises ``AmbiguousState`` where it cannot be told who writes where.
     """
-    from topicshift.steps.fence import unfence
     from topicshift_airflow.operators.drain import end_verifier
 
     producers = producers_of(run.spec)
@@ -107,19 +105,5 @@ def end_freeze(run: Run) -> str:
         return decision.value
     end_verifier(run.row.migration_id)
     run.claim = begin_give_back(run.journal, run.claim)
-    cast = run.cast(kinds(producers))
-    decision, why = give_back(
-        cast,
-        producers,
-        admin=run.admin,
-        journal=run.journal,
-        claim=run.claim,
-        clock=run.clock,
-        unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
-        progress=run.progress,
-    )
-    run.progress(f"{decision.value}: {why}")
-    by_hand = [p.name for p in people(cast, producers)]
-    if by_hand:
-        run.progress(f"START BY HAND on {run.row.source}: {', '.join(by_hand)}")
+    decision, _, _ = put_back(run)
     return decision.value

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.errors import Refused
 from topicshift.core.freeze import Freeze
+from topicshift.core.freeze import GiveBack as GiveBackDecision
 from topicshift.core.spec import Approval, Cutover
 from topicshift.ports import Participant, ParticipantState
 from topicshift.steps.approvals import find_approval, record_approval
@@ -369,6 +370,33 @@ class SwitchGroup(AskingOperator):
         )
 
 
+def put_back(run: Run) -> tuple[GiveBackDecision, str, list[str]]:
+    """Give the producers back, if that is right, under a claim that ``begin_give_back`` gave.
+
+    Returns the decision, why, and the producers that a person has to start on the source. Raises as
+    :func:`topicshift.steps.participants.give_back`.
+    """
+    from topicshift.steps.fence import unfence
+
+    producers = producers_of(run.spec)
+    cast = run.cast(kinds(producers))
+    decision, why = give_back(
+        cast,
+        producers,
+        admin=run.admin,
+        journal=run.journal,
+        claim=run.claim,
+        clock=run.clock,
+        unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+        progress=run.progress,
+    )
+    run.progress(f"{decision.value}: {why}")
+    by_hand = [p.name for p in people(cast, producers)]
+    if by_hand and decision is GiveBackDecision.TO_SOURCE:
+        run.progress(f"START BY HAND on {run.row.source}: {', '.join(by_hand)}")
+    return decision, why, by_hand
+
+
 class GiveBack(StepOperator):
     """Put producers back on the source when a step inside the freeze has failed. Runs only then."""
 
@@ -387,7 +415,6 @@ class GiveBack(StepOperator):
 
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Give back, or say why there is nothing to give back."""
-        from topicshift.steps.fence import unfence
         from topicshift_airflow.operators.drain import end_verifier
 
         end_verifier(run.row.migration_id)
@@ -397,22 +424,7 @@ class GiveBack(StepOperator):
             raise AirflowSkipException("Nothing was changed by this run, so there is nothing to give back.")
         run.claim = begin_give_back(run.journal, run.claim)
         self._wait_for_others(run, context)
-        producers = producers_of(run.spec)
-        cast = run.cast(kinds(producers))
-        decision, why = give_back(
-            cast,
-            producers,
-            admin=run.admin,
-            journal=run.journal,
-            claim=run.claim,
-            clock=run.clock,
-            unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
-            progress=run.progress,
-        )
-        run.progress(f"{decision.value}: {why}")
-        by_hand = [p.name for p in people(cast, producers)]
-        if by_hand and decision.value == "to_source":
-            run.progress(f"START BY HAND on {run.row.source}: {', '.join(by_hand)}")
+        decision, why, by_hand = put_back(run)
         return {"decision": decision.value, "why": why, "start_by_hand": by_hand}
 
     def _wait_for_others(self, run: Run, context: Mapping[str, Any]) -> None:
