@@ -63,7 +63,7 @@ def secure_admin_client(secure_broker: EmbeddedBroker) -> AdminClient:
 
 
 def pytest_sessionfinish() -> None:
-    """Clients' threads may log a last word when the streams that pytest captured are closed: nobody listens any more."""
+    """Clients' threads may log a last word when the streams that pytest captured are closed already."""
     logging.raiseExceptions = False
 
 

@@ -248,7 +248,7 @@ MUTATIONS = (
     Mutation(
         "marked by hand: a verifier that has not answered will do",
         "include/topicshift/steps/on_record.py",
-        "return None if verdict == \"verified\" else",
+        'return None if verdict == "verified" else',
         "return None if True else",
         ("tests/unit/test_marked_by_hand.py",),
     ),

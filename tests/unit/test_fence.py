@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from topicshift.core.cluster import Acl, ActiveProducer, PartitionOffsets, Transaction
@@ -293,6 +293,7 @@ def test_a_break_anywhere_is_never_forgotten(
     elif how == "gone":
         series[i] = replace(series[i], topic_id=None, offsets=None, gone=True)
     else:
+        assume(any(s.offsets is not None for s in series))  # an end that nobody ever read cannot be seen to shrink
         series.append(sample(series[-1].ended + 1, 0, 0))
     assert decide(*series).verdict is FenceVerdict.BROKEN
 
