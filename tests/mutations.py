@@ -41,6 +41,21 @@ MUTATIONS = (
         ("tests/unit/test_fence.py",),
     ),
     Mutation(
+        "changes: the first broker that shows one speaks for all",
+        "include/topicshift/adapters/kafka/everywhere.py",
+        "            if fresh and not missing:",
+        "            if shown:",
+        ("tests/unit/test_everywhere.py",),
+    ),
+    Mutation(
+        "changes: nobody is waited for",
+        "include/topicshift/adapters/kafka/everywhere.py",
+        "    Watch(\n        lambda node: _live(",
+        "    return\n    Watch(\n        lambda node: _live(",
+        ("tests/integration/test_every_broker.py",),
+        broker=True,
+    ),
+    Mutation(
         "fence: growth afterwards goes unseen",
         CORE + "fence_record.py",
         "elif entry.end > fence:",

@@ -60,7 +60,11 @@ __all__ = [
 
 
 class ClusterAdmin(Protocol):
-    """What the product asks of Kafka. Every call is bounded by the adapter's time-out."""
+    """What the product asks of Kafka. Every call is bounded by the adapter's time-out.
+
+    A call that changes topics, configs or ACLs returns once every live broker shows the change: whoever looks next
+    sees it, and no broker serves by the old state. It raises ``Transient`` where one does not show it in time.
+    """
 
     def cluster(self) -> ClusterInfo: ...
     def topic_names(self) -> frozenset[str]: ...

@@ -271,24 +271,19 @@ def test_a_hanging_transaction_is_explained_and_ends_on_a_persons_word(
 
 def hang(migration: Migration, broker: EmbeddedBroker, partition: int) -> None:
     """Append a transactional record behind the coordinator's back, as old clients and brokers could (KIP-890)."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+    from confluent_kafka.admin import ResourceType
     from kafka import KafkaAdminClient
     from kafka.protocol.producer import ProduceRequest
     from kafka.record.memory_records import MemoryRecordsBuilder
+    from tests.integration.drain_cases.kit import set_config
 
     from topicshift.adapters.kafka.connect import kafka_python_config
 
     native = AdminClient(broker.superuser_config())
 
     def verify(on: bool) -> None:
-        entry = ConfigEntry(
-            "transaction.partition.verification.enable",
-            str(on).lower(),
-            incremental_operation=AlterConfigOpType.SET,
-        )
-        change = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        for future in native.incremental_alter_configs([change]).values():
-            future.result(WAIT_S)
+        key = "transaction.partition.verification.enable"
+        set_config(native, ResourceType.BROKER, "1", key, str(on).lower())
 
     verify(False)
     an_hour_ago = int(time.time() * 1000) - 3_600_000

@@ -14,17 +14,14 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
-    ResourceType,
 )
 
+from topicshift.core.cluster import Acl
 from topicshift.testing.broker import EmbeddedBroker, kafka_command
 from topicshift.testing.process import MARK, marked
+from topicshift.testing.rights import grant
 
 pytestmark = pytest.mark.broker
 
@@ -62,17 +59,7 @@ def test_what_no_acl_allows_is_denied(
     make_topic(secure_admin_client, name)
     denied = write(secure_broker.config("checkout"), name)
     assert denied is not None and denied.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    allow = AclBinding(
-        ResourceType.TOPIC,
-        name,
-        ResourcePatternType.LITERAL,
-        "User:checkout",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.ALLOW,
-    )
-    for future in secure_admin_client.create_acls([allow]).values():
-        future.result(timeout=30)
+    grant(secure_broker.config(), [Acl("TOPIC", name, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW")])
     assert write(secure_broker.config("checkout"), name) is None
     still = write(secure_broker.config("rogue"), name)
     assert still is not None and still.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -6,7 +6,6 @@ The README's list of least-privilege ACLs is this one; the stack runs with it, s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from topicshift.core.kafka_rules import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.ports import Acl
@@ -67,33 +66,12 @@ def _route_rights(user: str) -> list[Acl]:
 
 
 def grant(config: Mapping[str, str], rights: Iterable[Acl]) -> None:
-    """Create these ACLs, logged in with ``config`` (librdkafka properties of a superuser).
+    """Create these ACLs, as the superuser of this librdkafka config; every broker knows them then.
 
     Raises:
-        KafkaException: the broker refused one.
+        TopicshiftError: the broker refused one, or does not show it.
     """
-    from confluent_kafka import admin
+    from topicshift.adapters.kafka.admin import KafkaAdmin
 
-    api: Any = admin  # it re-exports what it does not name
-
-    types = {
-        "CLUSTER": api.ResourceType.BROKER,
-        "TOPIC": api.ResourceType.TOPIC,
-        "GROUP": api.ResourceType.GROUP,
-        "TRANSACTIONAL_ID": api.ResourceType.TRANSACTIONAL_ID,
-    }
-    bindings = [
-        api.AclBinding(
-            types[acl.resource_type],
-            acl.name,
-            api.ResourcePatternType[acl.pattern],
-            acl.principal,
-            acl.host,
-            api.AclOperation[acl.operation],
-            api.AclPermissionType[acl.permission],
-        )
-        for acl in dict.fromkeys(rights)
-    ]
-    client = api.AdminClient(dict(config))  # it must outlive its futures
-    for future in client.create_acls(bindings, request_timeout=30).values():
-        future.result(timeout=60)
+    with KafkaAdmin(config, 60.0) as admin:
+        admin.create_acls(rights)

@@ -25,10 +25,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -36,15 +32,31 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
-    ResourcePatternType,
     ResourceType,
 )
 
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.core.cluster import Acl
 from topicshift.core.drain_evidence import ReaderEvidence
 from topicshift.testing.broker import EmbeddedBroker
+from topicshift.testing.rights import grant
 
 _count = itertools.count(1)
 WAIT_S = 30.0
+
+
+def set_config(admin: AdminClient, kind: ResourceType, name: str, key: str, value: str) -> None:
+    """Set one dynamic config, and wait until it shows."""
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(kind, name, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result(30)
+
+    def shows() -> bool:
+        (asked,) = admin.describe_configs([ConfigResource(kind, name)]).values()
+        return bool(asked.result(30)[key].value == value)
+
+    wait_for(f"{key}={value} of {name}", shows)
 
 
 @dataclass
@@ -187,10 +199,7 @@ class Kit:
 
     def quick_cleaner(self) -> None:
         """Let the log cleaner look for work five times a second (a dynamic config of the broker)."""
-        entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        for future in self.admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+        set_config(self.admin, ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "200")
 
     def roll(self, topic: str, *, aborted: bool = False) -> None:
         """Begin a new segment: by age, so with one more record (an aborted one, where nothing may be left)."""
@@ -321,15 +330,7 @@ class Kit:
         """
         from confluent_kafka import AcknowledgeType, ShareConsumer
 
-        set_earliest = ConfigResource(
-            ResourceType.GROUP,
-            group,
-            incremental_configs=[
-                ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-            ],
-        )
-        for future in self.admin.incremental_alter_configs([set_earliest]).values():
-            future.result(30)
+        set_config(self.admin, ResourceType.GROUP, group, "share.auto.offset.reset", "earliest")
         consumer = ShareConsumer(
             {**self.config, "group.id": group, "share.acknowledgement.mode": "explicit", "log_level": 0}
         )
@@ -446,27 +447,15 @@ class Kit:
 
     def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
         """Give a user rights until the scenario ends. ``kind``: TOPIC, GROUP or BROKER (the cluster)."""
-        bindings = [
-            AclBinding(
-                ResourceType[kind],
-                name,
-                ResourcePatternType.LITERAL,
-                f"User:{user}",
-                "*",
-                AclOperation[operation],
-                AclPermissionType.ALLOW,
-            )
-            for operation in operations
-        ]
-        for future in self.admin.create_acls(bindings).values():
-            future.result(30)
-        filters = [
-            AclBindingFilter(
-                b.restype, b.name, b.resource_pattern_type, b.principal, b.host, b.operation, b.permission_type
-            )
-            for b in bindings
-        ]
-        self.at_exit(lambda: [f.result(30) for f in self.admin.delete_acls(filters).values()] and None)
+        resource = "CLUSTER" if kind == "BROKER" else kind
+        rights = [Acl(resource, name, "LITERAL", f"User:{user}", "*", operation, "ALLOW") for operation in operations]
+        grant(self.config, rights)
+
+        def take_back() -> None:
+            with KafkaAdmin(self.config) as admin:
+                admin.delete_acls(rights)
+
+        self.at_exit(take_back)
 
     def at_exit(self, what: Callable[[], None]) -> None:
         """Do this when the scenario ends."""

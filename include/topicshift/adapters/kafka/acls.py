@@ -8,6 +8,7 @@ from typing import Any
 import confluent_kafka.admin
 
 from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.everywhere import shows_acls, until_everywhere
 from topicshift.core.cluster import Acl
 from topicshift.core.errors import Refused
 
@@ -109,23 +110,40 @@ class AclsAdmin:
         return frozenset(found)
 
     def create_acls(self, acls: Iterable[Acl]) -> None:
-        """Create these bindings; one that is there already stays. Raises ``Refused`` without an authorizer."""
+        """Create these bindings and wait until every live broker knows them; one that is there already stays.
+
+        Raises ``Refused`` without an authorizer.
+        """
 
         c = self._connection
-        wanted = [_to_native(acl, api.AclBinding) for acl in sorted(set(acls))]
+        acls = set(acls)
+        wanted = [_to_native(acl, api.AclBinding) for acl in sorted(acls)]
         if not wanted:
             return
         done = c.native.create_acls(wanted, request_timeout=c.timeout_s)
         for binding in wanted:
             c.result(done[binding], operation="ALTER", resource="the cluster (to create ACLs)")
+        self._until_everywhere(acls, there=True)
 
     def delete_acls(self, acls: Iterable[Acl]) -> None:
-        """Delete exactly these bindings; those that are not there are passed over."""
+        """Delete exactly these bindings and wait until no live broker knows them; absent ones are passed over."""
 
         c = self._connection
-        wanted = [_to_native(acl, api.AclBindingFilter) for acl in sorted(set(acls))]
+        acls = set(acls)
+        wanted = [_to_native(acl, api.AclBindingFilter) for acl in sorted(acls)]
         if not wanted:
             return
         done = c.native.delete_acls(wanted, request_timeout=c.timeout_s)
         for pattern in wanted:
             c.result(done[pattern], operation="ALTER", resource="the cluster (to delete ACLs)")
+        self._until_everywhere(acls, there=False)
+
+    def _until_everywhere(self, acls: set[Acl], *, there: bool) -> None:
+        done, names = "creation" if there else "deletion", ", ".join(sorted({a.name for a in acls}))
+        until_everywhere(
+            self._connection,
+            shows_acls(acls, there=there),
+            what=f"The {done} of {len(acls)} ACLs of {names}",
+            operation="DESCRIBE",
+            resource="the cluster (its ACLs)",
+        )

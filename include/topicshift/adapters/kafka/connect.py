@@ -236,6 +236,9 @@ class Connection:
                     "socket.connection.setup.timeout.ms": max(1000, int(self.timeout_s * 1000)),
                     "reconnect.backoff.ms": 50,
                     "reconnect.backoff.max.ms": 1000,
+                    # A request for the controller waits for the broker that the last metadata names: let one that
+                    # died meanwhile be forgotten well within the time-out.
+                    "topic.metadata.refresh.interval.ms": 2000,
                     "log.connection.close": "false",
                     "error_cb": self._heard,
                 }

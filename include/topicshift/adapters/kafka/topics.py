@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
 from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.everywhere import shows_configs, shows_no_topic, shows_topic, until_everywhere
 from topicshift.core.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 
@@ -116,52 +116,48 @@ class TopicsAdmin:
         )
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
-        """Create the topic and return its id once every answer about it agrees. Raises ``Refused`` when it exists."""
+        """Create the topic and return its id once every live broker shows it. Raises ``Refused`` when it exists."""
 
         c = self._connection
         new = api.NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
         made = c.native.create_topics([new], request_timeout=c.timeout_s)
-        c.result(made[name], operation="CREATE", resource=f"topic {name}")
-        deadline = time.monotonic() + c.timeout_s
-        while True:
-            seen = self.topic(name)
-            if seen is not None and seen.partitions == partitions:
-                return seen.topic_id
-            if time.monotonic() > deadline:
-                raise Transient(
-                    f"topic {name} was created, but the brokers do not show it within {c.timeout_s:g} s. Look again "
-                    "before anything is sent to it."
-                )
-            time.sleep(0.02)
+        resource = f"topic {name}"
+        c.result(made[name], operation="CREATE", resource=resource)
+        what = f"The creation of topic {name}"
+        until_everywhere(c, shows_topic(name, partitions), what=what, operation="DESCRIBE", resource=resource)
+        seen = self.topic(name)
+        if seen is None:
+            raise Transient(f"topic {name} was created and seen, and is gone again. Find out who deleted it.")
+        return seen.topic_id
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic and wait until the brokers no longer show it. Raises ``NotFound`` when there is none."""
+        """Delete the topic and wait until no live broker shows it. Raises ``NotFound`` when there is none."""
         c = self._connection
+        resource = f"topic {name}"
+        before = self.topic(name)
         gone = c.native.delete_topics([name], request_timeout=c.timeout_s)
-        c.result(gone[name], operation="DELETE", resource=f"topic {name}")
-        deadline = time.monotonic() + c.timeout_s
-        while self.topic(name) is not None:
-            if time.monotonic() > deadline:
-                raise Transient(
-                    f"The deletion of topic {name} was accepted, but the brokers still show it. Look again later."
-                )
-            time.sleep(0.02)
+        c.result(gone[name], operation="DELETE", resource=resource)
+        shows = shows_no_topic(name, before.topic_id if before else "")
+        until_everywhere(c, shows, what=f"The deletion of topic {name}", operation="DESCRIBE", resource=resource)
 
     def alter_topic_configs(
         self, name: str, *, set_: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> None:
-        """Set and unset single configs of the topic; every other one stays as it is."""
+        """Set and unset single configs of the topic and wait until every live broker shows that; others stay."""
 
         c = self._connection
-        changes = [
-            api.ConfigEntry(k, v, incremental_operation=api.AlterConfigOpType.SET) for k, v in (set_ or {}).items()
-        ]
+        set_, unset = dict(set_ or {}), set(unset)
+        changes = [api.ConfigEntry(k, v, incremental_operation=api.AlterConfigOpType.SET) for k, v in set_.items()]
         changes += [api.ConfigEntry(k, None, incremental_operation=api.AlterConfigOpType.DELETE) for k in unset]
         if not changes:
             return
         resource = api.ConfigResource(api.ResourceType.TOPIC, name, incremental_configs=changes)
         done = c.native.incremental_alter_configs([resource], request_timeout=c.timeout_s)
-        c.result(next(iter(done.values())), operation="ALTER_CONFIGS", resource=f"topic {name}")
+        about = f"topic {name}"
+        c.result(next(iter(done.values())), operation="ALTER_CONFIGS", resource=about)
+        what = f"The change of {', '.join(sorted({*set_, *unset}))} of topic {name}"
+        shows = shows_configs(name, set_, unset)
+        until_everywhere(c, shows, what=what, operation="DESCRIBE_CONFIGS", resource=about)
 
 
 def _leader(node: Any) -> int | None:
