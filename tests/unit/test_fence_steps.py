@@ -77,7 +77,7 @@ class World:
         )
 
     def unfence(self) -> tuple[Acl, ...]:
-        return unfence(self.cluster, self.journal, self.claim, SOURCE, self.clock)
+        return unfence(self.cluster, self.journal, self.claim, SOURCE)
 
 
 @pytest.fixture
@@ -216,6 +216,15 @@ def test_an_unfenced_source_has_exactly_the_acls_of_before(world: World) -> None
     assert world.cluster.acls() == before
     assert world.unfence() == ()
     assert world.cluster.acls() == before
+
+
+def test_a_deny_that_still_shows_is_not_called_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fence()
+    monkeypatch.setattr(world.cluster, "delete_acls", lambda acls: None)
+    with pytest.raises(Transient, match="still shown after their deletion"):
+        world.unfence()
+    monkeypatch.undo()
+    assert world.unfence() == (DENY,)
 
 
 def test_a_deny_of_somebody_else_survives_fence_and_unfence(world: World) -> None:

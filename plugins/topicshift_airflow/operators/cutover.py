@@ -387,7 +387,7 @@ def put_back(run: Run) -> tuple[GiveBackDecision, str, list[str]]:
         journal=run.journal,
         claim=run.claim,
         clock=run.clock,
-        unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+        unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source),
         progress=run.progress,
     )
     run.progress(f"{decision.value}: {why}")

@@ -75,7 +75,7 @@ def lift_fence(run: Run) -> None:
     """Take away the DENY of the write fence."""
     from topicshift.steps.fence import unfence
 
-    unfence(run.admin, run.journal, run.claim, run.row.source, run.clock)
+    unfence(run.admin, run.journal, run.claim, run.row.source)
 
 
 class RetireOperator(BaseOperator):

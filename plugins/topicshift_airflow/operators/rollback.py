@@ -79,7 +79,7 @@ class RollBack(BaseOperator):
                 journal=run.journal,
                 claim=run.claim,
                 clock=run.clock,
-                unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source, run.clock),
+                unfence=lambda: unfence(run.admin, run.journal, run.claim, run.row.source),
                 restore_retention=lambda: restore_retention(run.admin, run.journal, run.claim, run.row.source),
                 delete_target=lambda: delete_target(run.admin, run.journal, run.claim),
                 progress=run.progress,
