@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, OwnershipLost, Refused
+from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, OwnershipLost, Refused, Transient
 from topicshift.core.freeze import GiveBack
 from topicshift.ports import (
     Claim,
@@ -276,6 +276,23 @@ def test_no_switch_over_a_broken_fence() -> None:
     assert w.give_back()[0] is GiveBack.TO_SOURCE
 
 
+def late() -> None:
+    raise Transient("broker 2 still shows the DENY")
+
+
+def test_a_fence_that_cannot_be_lifted_yet_keeps_no_producer_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World()
+    w.stop()
+    monkeypatch.setattr(w, "unfence", late)
+    with pytest.raises(Transient, match="broker 2"):
+        w.give_back()
+    assert w.where() == {(SOURCE, True)}
+    assert w.state(FREEZE) == "failed", "the freeze has not ended: it is tried again"
+    monkeypatch.undo()
+    assert w.give_back()[0] is GiveBack.TO_SOURCE
+    assert (w.fenced, w.state(FREEZE)) == (False, "undone")
+
+
 def test_what_began_before_a_give_back_cannot_write_any_more() -> None:
     w = World()
     w.stop()
@@ -349,11 +366,7 @@ def test_records_in_the_target_are_never_left_behind() -> None:
         rollback_type(row, w.cluster)
 
 
-@given(kills)
-def test_a_free_rollback_puts_everything_back(kill: list[int]) -> None:
-    w = World()
-    w.stop()
-    w.switch()
+def free_rollback(w: World, deleted: list[str]) -> Any:
     from topicshift.core.spec import Spec
 
     spec = Spec.model_validate(
@@ -365,29 +378,48 @@ def test_a_free_rollback_puts_everything_back(kill: list[int]) -> None:
             "consumers": [{"name": "ledger", "group": "ledger"}],
         }
     )
+    return roll_back(
+        w.cast,
+        w.journal.current(w.claim.migration_id),
+        spec,
+        admin=w.cluster,
+        journal=w.journal,
+        claim=w.claim,
+        clock=w.clock,
+        unfence=w.unfence,
+        restore_retention=lambda: None,
+        delete_target=lambda: deleted.append(TARGET),
+        progress=w.said.append,
+    )
+
+
+@given(kills)
+def test_a_free_rollback_puts_everything_back(kill: list[int]) -> None:
+    w = World()
+    w.stop()
+    w.switch()
     deleted: list[str] = []
-    row = w.journal.current(w.claim.migration_id)
-
-    def act() -> Any:
-        return roll_back(
-            w.cast,
-            row,
-            spec,
-            admin=w.cluster,
-            journal=w.journal,
-            claim=w.claim,
-            clock=w.clock,
-            unfence=w.unfence,
-            restore_retention=lambda: None,
-            delete_target=lambda: deleted.append(TARGET),
-            progress=w.said.append,
-        )
-
-    w.until_done(act, kill)
+    w.until_done(lambda: free_rollback(w, deleted), kill)
     assert w.where() == {(SOURCE, True)}
     assert not w.fenced
     assert deleted
     assert w.journal.current(w.claim.migration_id).state == "rolled_back"
+
+
+def test_a_rollback_whose_fence_cannot_be_lifted_yet_keeps_no_producer_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World()
+    w.stop()
+    w.switch()
+    monkeypatch.setattr(w, "unfence", late)
+    deleted: list[str] = []
+    with pytest.raises(Transient, match="broker 2"):
+        free_rollback(w, deleted)
+    assert w.where() == {(SOURCE, True)}
+    assert not deleted
+    assert w.journal.current(w.claim.migration_id).state == "open"
+    monkeypatch.undo()
+    free_rollback(w, deleted)
+    assert (w.fenced, deleted) == (False, [TARGET])
 
 
 LEDGER = Participant("ledger", "consumer", "route", group="ledger")

@@ -41,6 +41,15 @@ def test_a_plan_from_a_cluster_changes_nothing_in_it(cluster: FakeCluster) -> No
     assert plan == make_plan(spec(target=None), admin, impact=IMPACT, now=NOW)
 
 
+def test_without_a_journal_the_plan_says_that_other_migrations_were_not_looked_for(cluster: FakeCluster) -> None:
+    from topicshift.testing.fake_journal import FakeJournal
+
+    alone = make_plan(spec(), cluster, impact=IMPACT, now=NOW)
+    assert "TS117" in {f.code for f in alone.findings} and alone.ok
+    told = make_plan(spec(), cluster, impact=IMPACT, now=NOW, journal=FakeJournal())
+    assert "TS117" not in {f.code for f in told.findings}
+
+
 @pytest.mark.parametrize(
     ("method", "part"),
     [

@@ -57,6 +57,7 @@ class Snapshot:
     hold every listed group and every declared one. ``impact`` is impact.json, None where the keys were not measured;
     ``no_impact`` then says why they need not be (somebody said so, or a later step measures them).
     ``own_target_id`` is the topic id of a target that this very migration made before (a plan taken again).
+    ``journalled`` is false where there was no journal to read ``migrations`` from.
     """
 
     taken_at: str
@@ -75,6 +76,7 @@ class Snapshot:
     impact: Mapping[str, Any] | None = None
     no_impact: str | None = None
     migrations: tuple[OtherMigration, ...] = ()
+    journalled: bool = True
     own_target_id: str | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
 

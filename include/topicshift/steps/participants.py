@@ -11,6 +11,7 @@ from topicshift.core.errors import (
     AmbiguousState,
     DrainTimedOut,
     Refused,
+    TopicshiftError,
     Transient,
     Unreadable,
 )
@@ -355,7 +356,7 @@ def give_back(
 
     Call it with the claim of :func:`begin_give_back`, once nothing else of the run acts any more: what is decided here
     must not change under it. Raises ``AmbiguousState`` where it cannot be told; nothing is changed then, and the freeze
-    goes on. Safe to repeat.
+    goes on. What ``unfence`` raises is raised again, once producers were pointed back all the same. Safe to repeat.
     """
     ctx = cast.context
     freeze_row = journal.step(claim.migration_id, FREEZE)
@@ -379,8 +380,7 @@ def give_back(
     if decision is not GiveBack.TO_SOURCE:
         return decision, why
     assert freeze_row is not None
-    unfence()
-    back_to_source(cast, producers)
+    unfence_and_return(cast, producers, unfence)
     states = (
         wait_for(
             cast,
@@ -400,6 +400,19 @@ def give_back(
     journal.finish(claim, FREEZE, {**freeze_row.data, "ended_at": now, "how": "given back"}, state="undone")
     journal.event(claim, "producers_given_back", "topicshift", {"why": why, "states": describe(states)})
     return decision, why
+
+
+def unfence_and_return(cast: Cast, producers: Sequence[Participant], unfence: Callable[[], object]) -> None:
+    """Lift the fence and put producers back on the source; where it cannot be lifted, put them back and raise why.
+
+    Producers on the route are exempt from the DENY: a broker that is late with it must not keep them waiting.
+    """
+    try:
+        unfence()
+    except TopicshiftError:
+        back_to_source(cast, producers)
+        raise
+    back_to_source(cast, producers)
 
 
 def back_to_source(cast: Cast, producers: Sequence[Participant]) -> None:

@@ -55,7 +55,13 @@ def take_snapshot(
         rest = "the cluster did not answer"
         unread.update(dict.fromkeys(("topics", "source", "target", "acls", "groups", "commits", "offsets"), rest))
         return Snapshot(
-            _stamp(now), impact=impact, no_impact=no_impact, migrations=others, own_target_id=own_id, unread=unread
+            _stamp(now),
+            impact=impact,
+            no_impact=no_impact,
+            migrations=others,
+            journalled=journal is not None,
+            own_target_id=own_id,
+            unread=unread,
         )
     topics = read("topics", admin.topic_names)
     claimed = {t for m in others for t in (m.source, m.target)}
@@ -92,6 +98,7 @@ def take_snapshot(
         impact=impact,
         no_impact=no_impact,
         migrations=others,
+        journalled=journal is not None,
         own_target_id=own_id,
         unread=unread,
     )

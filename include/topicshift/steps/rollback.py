@@ -21,6 +21,7 @@ from topicshift.steps.participants import (
     describe,
     producers_of,
     switch_step,
+    unfence_and_return,
     used_offsets,
     wait_for,
 )
@@ -96,10 +97,9 @@ def roll_back(
         if step is not None and step.state in ("intended", "done"):
             back_to_source(cast, [consumer])
             journal.finish(claim, switch_step(consumer.group or ""), {}, state="undone")
-    unfence()
+    unfence_and_return(cast, driven if touched else [], unfence)
     said = ""
     if touched and driven:
-        back_to_source(cast, driven)
         seen = wait_for(
             cast,
             driven,

@@ -1,4 +1,4 @@
-"""TS105: two migrations never touch the same source or target."""
+"""TS105, TS117: two migrations never touch the same source or target."""
 
 from __future__ import annotations
 
@@ -16,9 +16,24 @@ from topicshift.core.findings import Finding, Level
         "Another migration that has not ended has claimed the source or the target.",
         "Let it end, roll it back, or change this spec. `topicshift status` shows it.",
     ),
+    CodeDoc(
+        "TS117",
+        (Level.WARNING,),
+        "There was no journal to look into, so whether another migration holds the source or the target is not known.",
+        "Give the journal that Airflow uses (`--journal URL`). The DAGs always look there.",
+    ),
 )
 def run(facts: Facts) -> Iterator[Finding]:
-    """Fires for each other migration that shares a topic with this one."""
+    """Fires for each other migration that shares a topic with this one, and where there is no journal to tell."""
+    if not facts.snapshot.journalled:
+        yield find(
+            "TS117",
+            Level.WARNING,
+            "journal",
+            "no journal was found, so other migrations were not looked for.",
+            "Another one that holds the source or the target would refuse this one when it starts.",
+            "Give the journal that Airflow uses: --journal URL.",
+        )
     mine = {facts.spec.source: "source", facts.shape.name: "target"}
     for other in facts.snapshot.migrations:
         for topic in (other.source, other.target):
