@@ -61,7 +61,7 @@ FIRES = [
     ("TS104", "error", "collides with the topic 'a_b'", {"source": "a_b", "target": "a.b"}, {}),
     ("TS105", "error", "of run-7", {}, {"migrations": (OtherMigration("payments", "p9", "run-7"),)}),
     ("TS105", "error", "of run-7", {}, {"migrations": (OtherMigration("x", "payments-v2", "run-7"),)}),
-    ("TS117", "warning", "other migrations were not looked for", {}, {"journalled": False}),
+    ("TS118", "warning", "other migrations were not looked for", {}, {"journalled": False}),
     ("TS106", "error", "6 partitions already", {"partitions": 6}, {}),
     ("TS107", "warning", "3 partitions are fewer than the source's 6", {"partitions": 3}, {}),
     ("TS108", "error", "2 x 3 brokers x 4 cores = 24", {"broker_cores": 4}, {}),

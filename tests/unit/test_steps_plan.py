@@ -45,9 +45,9 @@ def test_without_a_journal_the_plan_says_that_other_migrations_were_not_looked_f
     from topicshift.testing.fake_journal import FakeJournal
 
     alone = make_plan(spec(), cluster, impact=IMPACT, now=NOW)
-    assert "TS117" in {f.code for f in alone.findings} and alone.ok
+    assert "TS118" in {f.code for f in alone.findings} and alone.ok
     told = make_plan(spec(), cluster, impact=IMPACT, now=NOW, journal=FakeJournal())
-    assert "TS117" not in {f.code for f in told.findings}
+    assert "TS118" not in {f.code for f in told.findings}
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _journal(url: str | None) -> SqlJournal | None:
     except NotFound:
         if url is not None:
             raise
-        return None  # the plan says so (TS117)
+        return None  # the plan says so (TS118)
     return journal
 
 

@@ -1,4 +1,4 @@
-"""TS105, TS117: two migrations never touch the same source or target."""
+"""TS105, TS118: two migrations never touch the same source or target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicshift.core.findings import Finding, Level
         "Let it end, roll it back, or change this spec. `topicshift status` shows it.",
     ),
     CodeDoc(
-        "TS117",
+        "TS118",
         (Level.WARNING,),
         "There was no journal to look into, so whether another migration holds the source or the target is not known.",
         "Give the journal that Airflow uses (`--journal URL`). The DAGs always look there.",
@@ -27,7 +27,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     """Fires for each other migration that shares a topic with this one, and where there is no journal to tell."""
     if not facts.snapshot.journalled:
         yield find(
-            "TS117",
+            "TS118",
             Level.WARNING,
             "journal",
             "no journal was found, so other migrations were not looked for.",
