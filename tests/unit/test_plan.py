@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
 
-from topicshift.core.cluster import Acl
+from topicshift.core.cluster import Acl, TopicInfo
 from topicshift.core.plan import Plan, make_plan, resolve_target
 from topicshift.core.snapshot import OtherMigration, Snapshot
 
@@ -42,6 +42,20 @@ def test_configs_and_rights_go_along() -> None:
     assert [str(a) for a in plan.target.acls] == ["ALLOW User:checkout WRITE", "ALLOW User:ledger READ"]
     assert {a.to_acl().name for a in plan.target.acls} == {"payments-v2"}
     assert "leader.replication.throttled.replicas" in plan.target.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("there", "end", "said"),
+    [
+        (topic("payments-v2", 30), 0, "use the existing, empty payments-v2"),
+        (topic("payments-v2", 12), 0, "not possible: payments-v2 is there already and cannot be used (TS103)"),
+        (topic("payments-v2", 30), 7, "not possible: payments-v2 is there already and cannot be used (TS103)"),
+    ],
+)
+def test_only_an_empty_target_of_the_planned_shape_is_said_to_be_used(there: TopicInfo, end: int, said: str) -> None:
+    plan = make_plan(spec(), world(target=there, target_offsets=offsets(there.partitions, end=end)))
+    assert next(a.text for a in plan.actions if a.step == "create_target") == said
+    assert plan.target is not None and plan.target.exists == plan.ok == said.startswith("use")
 
 
 def test_it_prints_what_it_will_do() -> None:

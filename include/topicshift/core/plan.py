@@ -168,8 +168,9 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
     resolved = spec.model_copy(
         update={"target": name, **({"partitions": shape.partitions} if shape.partitions is not None else {})}
     )
-    planned = _target(snapshot, shape)
-    actions = _actions(resolved, source, planned, _denies(spec, snapshot))
+    refused = any(f.code == "TS103" and f.blocks for f in findings)
+    planned = _target(snapshot, shape, refused=refused)
+    actions = _actions(resolved, source, planned, _denies(spec, snapshot), refused=refused)
     return Plan(
         taken_at=snapshot.taken_at,
         cluster_id=snapshot.cluster.cluster_id if snapshot.cluster else None,
@@ -242,7 +243,7 @@ def _source_facts(info: TopicInfo) -> SourceFacts:
     )
 
 
-def _target(snapshot: Snapshot, shape: Shape) -> TargetShape | None:
+def _target(snapshot: Snapshot, shape: Shape, *, refused: bool) -> TargetShape | None:
     if shape.partitions is None or shape.replication_factor is None or snapshot.source is None:
         return None
     target = snapshot.target
@@ -253,7 +254,7 @@ def _target(snapshot: Snapshot, shape: Shape) -> TargetShape | None:
         configs=dict(shape.configs),
         acls=[AclBinding.of(a) for a in shape.acls],
         notes=list(shape.notes),
-        exists=target is not None and target.topic_id != snapshot.own_target_id,
+        exists=target is not None and target.topic_id != snapshot.own_target_id and not refused,
     )
 
 
@@ -305,7 +306,7 @@ def _denies(spec: Spec, snapshot: Snapshot) -> list[AclBinding]:
 
 
 def _actions(
-    spec: Spec, source: SourceFacts | None, target: TargetShape | None, denies: list[AclBinding]
+    spec: Spec, source: SourceFacts | None, target: TargetShape | None, denies: list[AclBinding], *, refused: bool
 ) -> list[Action]:
     if source is None or target is None:
         return []
@@ -316,7 +317,9 @@ def _actions(
 
     if spec.approvals.plan is Approval.REQUIRED:
         add("approve", "wait for a person to accept exactly this plan")
-    if target.exists:
+    if refused:
+        add("create_target", f"not possible: {target.name} is there already and cannot be used (TS103)")
+    elif target.exists:
         add("create_target", f"use the existing, empty {target.name}")
     else:
         add(
