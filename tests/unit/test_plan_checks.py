@@ -22,7 +22,7 @@ from tests.unit.plan_world import (
 from topicshift.core.checks import all_checks, all_codes
 from topicshift.core.cluster import Acl, Transaction
 from topicshift.core.plan import make_plan
-from topicshift.core.snapshot import OtherMigration
+from topicshift.core.snapshot import MovedBefore, OtherMigration
 
 SIZED = {"throughput": 100000, "per_consumer": 5000}
 EVERYBODY = Acl("TOPIC", "payments", "LITERAL", "User:*", "*", "WRITE", "ALLOW")
@@ -31,6 +31,8 @@ NO_CREATE = {"cluster": replace(CLUSTER, authorized=frozenset({"DESCRIBE", "ALTE
 BLIND = {"source": topic(authorized=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))}
 STRANGER = Acl("TOPIC", "pay", "PREFIXED", "User:batch", "*", "WRITE", "ALLOW")
 TXN = Transaction("tx-1", 1, 0, "ONGOING", 0, 900_000, (0, 1))
+
+MOVED = (MovedBefore("payments-v2", "run-7", "id-of-payments", dict.fromkeys(range(6), 100)),)
 
 FIRES = [
     ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
@@ -175,6 +177,14 @@ FIRES = [
         "hottest key",
         {"partitions": SIZED},
         {"impact": IMPACT | {"top_keys": [{"key": "h", "share": 0.06}]}},
+    ),
+    ("TS117", "error", "moved to 'payments-v2' by run-7, and nothing was written to it since", {}, {"moved": MOVED}),
+    (
+        "TS117",
+        "warning",
+        "written to since (partition 0 and 5 others)",
+        {},
+        {"moved": MOVED, "offsets": offsets(end=101)},
     ),
     ("TS405", "error", "of topic orders, not of payments", {}, {"impact": IMPACT | {"topic": "orders"}}),
     ("TS405", "error", "names no topic", {}, {"impact": {}}),

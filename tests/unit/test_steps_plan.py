@@ -9,9 +9,12 @@ from tests.unit.plan_world import IMPACT, spec
 
 from topicshift.core.cluster import Acl, GroupMember
 from topicshift.core.errors import AccessDenied, Transient, Unreadable
-from topicshift.ports import ClusterAdmin
+from topicshift.core.fence import FenceSettings
+from topicshift.ports import ClusterAdmin, Participant, ParticipantState
+from topicshift.steps.fence import fence
 from topicshift.steps.open import near_names
 from topicshift.steps.plan import make_plan, take_snapshot
+from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -88,6 +91,34 @@ def test_a_dead_cluster_is_asked_once(cluster: FakeCluster) -> None:
 def test_names_that_are_promised_to_others_are_not_taken(cluster: FakeCluster) -> None:
     plan = make_plan(spec(target=None), cluster, impact=IMPACT, taken=frozenset({"payments-v2"}), now=NOW)
     assert plan.spec.target == "payments-v3"
+
+
+def test_a_source_that_was_moved_before_is_not_moved_again(cluster: FakeCluster) -> None:
+    clock = ManualClock()
+    journal = FakeJournal(clock)
+    claim = journal.claim(
+        cluster_id=cluster.cluster().cluster_id,
+        source="payments",
+        target="payments-v2",
+        owner="run-7",
+        spec={},
+        owner_alive=lambda _: True,
+    )
+    quick = FenceSettings(settle_s=0.5, samples=2, poll_s=0.1, deadline_s=5.0)
+    stopped = [ParticipantState(Participant("checkout", "producer", "route"), "stopped", "payments", ())]
+    fence(cluster, journal, claim, clock, "payments", (), quick, lambda: stopped, lambda _: None)
+    journal.set_state(claim, "done", active=False)
+
+    def codes() -> list[tuple[str, str]]:
+        plan = make_plan(spec(target="payments-v3"), cluster, impact=IMPACT, journal=journal, now=NOW)
+        return [(f.code, f.level.value) for f in plan.findings if f.code == "TS117"]
+
+    assert codes() == [("TS117", "error")]
+    cluster.produce("payments", 0, 1)
+    assert codes() == [("TS117", "warning")]
+    cluster.delete_topic("payments")
+    cluster.create_topic("payments", 6, 3, {})
+    assert codes() == [], "another topic under the old name"
 
 
 def test_a_missing_source(cluster: FakeCluster) -> None:

@@ -50,6 +50,16 @@ class OtherMigration:
 
 
 @dataclass(frozen=True)
+class MovedBefore:
+    """A migration of the same source that has ended well: where it went, and the topic and ends of its fence."""
+
+    target: str
+    owner: str
+    topic_id: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One look at the world.
 
@@ -77,6 +87,7 @@ class Snapshot:
     no_impact: str | None = None
     migrations: tuple[OtherMigration, ...] = ()
     journalled: bool = True
+    moved: tuple[MovedBefore, ...] = ()
     own_target_id: str | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
 

@@ -13,10 +13,12 @@ from topicshift.core import plan as planning
 from topicshift.core.cluster import ClusterInfo, GroupInfo, TopicInfo
 from topicshift.core.discovery import GroupListing
 from topicshift.core.errors import AccessDenied, TopicshiftError, Unreadable
+from topicshift.core.fence_record import FenceRecord
 from topicshift.core.plan import Plan, resolve_target
-from topicshift.core.snapshot import OtherMigration, Snapshot
+from topicshift.core.snapshot import MovedBefore, OtherMigration, Snapshot
 from topicshift.core.spec import Spec
-from topicshift.ports import ClusterAdmin, Journal
+from topicshift.ports import ClusterAdmin, Journal, MigrationRow
+from topicshift.steps.fence import STEP as FENCE
 
 T = TypeVar("T")
 
@@ -36,7 +38,7 @@ def take_snapshot(
 
     ``impact`` is impact.json; ``no_impact`` says why there need be none. ``taken``: names of topics that may not
     become the default target. ``journal`` with ``migration_id`` (this one): other open migrations are read from it,
-    and the topic id of a target that this migration made before.
+    those that have moved this source before, and the topic id of a target that this migration made before.
     Never raises for what the cluster answers: the part is named in ``unread``.
     """
     unread: dict[str, str] = {}
@@ -49,7 +51,9 @@ def take_snapshot(
             return None
 
     cluster = read("cluster", admin.cluster)
-    others, own_id = _journalled(journal, migration_id, unread, cluster.cluster_id if cluster else None)
+    others, moved, own_id = _journalled(
+        journal, spec.source, migration_id, unread, cluster.cluster_id if cluster else None
+    )
     if cluster is None:
         # One dead address is enough to know: asking eight more times would only take as many time-outs.
         rest = "the cluster did not answer"
@@ -60,6 +64,7 @@ def take_snapshot(
             no_impact=no_impact,
             migrations=others,
             journalled=journal is not None,
+            moved=moved,
             own_target_id=own_id,
             unread=unread,
         )
@@ -99,6 +104,7 @@ def take_snapshot(
         no_impact=no_impact,
         migrations=others,
         journalled=journal is not None,
+        moved=moved,
         own_target_id=own_id,
         unread=unread,
     )
@@ -161,25 +167,39 @@ def _listing(listed: Iterable[GroupInfo], cluster: ClusterInfo) -> GroupListing:
 
 
 def _journalled(
-    journal: Journal | None, migration_id: str | None, unread: dict[str, str], cluster_id: str | None
-) -> tuple[tuple[OtherMigration, ...], str | None]:
+    journal: Journal | None, source: str, migration_id: str | None, unread: dict[str, str], cluster_id: str | None
+) -> tuple[tuple[OtherMigration, ...], tuple[MovedBefore, ...], str | None]:
     if journal is None:
-        return (), None
+        return (), (), None
     try:
         # One journal may serve several clusters: the same name elsewhere is another topic.
         rows = [
             r
             for r in journal.find()
-            if r.migration_id != migration_id
-            and (r.state == "open" or r.active)
-            and (cluster_id is None or r.cluster_id == cluster_id)
+            if r.migration_id != migration_id and (cluster_id is None or r.cluster_id == cluster_id)
         ]
+        holding = [r for r in rows if r.state == "open" or r.active]
+        moved = [_moved(journal, r) for r in rows if r.state == "done" and r.source == source]
         made = journal.step(migration_id, "create_target") if migration_id else None
     except TopicshiftError as err:
         unread["migrations"] = _reason(err)
-        return (), None
+        return (), (), None
     own = made.data.get("topic_id") if made is not None and made.state == "done" else None
-    return tuple(OtherMigration(r.source, r.target, r.owner) for r in rows), own
+    others = tuple(OtherMigration(r.source, r.target, r.owner) for r in holding)
+    return others, tuple(m for m in moved if m is not None), own
+
+
+def _moved(journal: Journal, row: MigrationRow) -> MovedBefore | None:
+    """The fence of a migration that has ended well, as far as it is on record."""
+    step = journal.step(row.migration_id, FENCE)
+    record = step.data.get("record") if step is not None else None
+    if not record:
+        return None
+    try:
+        found = FenceRecord.model_validate(record)
+    except ValueError as err:
+        raise Unreadable(f"the fence of {row.migration_id} in the journal is not understood: {err}") from None
+    return MovedBefore(row.target, row.owner, found.topic_id, dict(found.offsets))
 
 
 def _reason(err: TopicshiftError) -> str:

@@ -1,6 +1,6 @@
 """The rights on Kafka that Topicshift itself and the applications of a demo need: no more than what they do.
 
-The README's list of least-privilege ACLs is this one; the stack runs with it, so a right that is missing shows.
+The list of docs/least-privilege.md is this one; the stack runs with it, so a right that is missing shows.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ON_CLUSTER = frozenset({"DESCRIBE", "ALTER", "CREATE"})
         "TS502",
         (Level.ERROR,),
         "This client lacks rights that the migration needs later: on the source, or on the cluster.",
-        "Give its principal the operations named; README lists them all.",
+        "Give its principal the operations named; docs/least-privilege.md lists them all.",
     ),
     needs=("cluster",),
 )
