@@ -198,7 +198,10 @@ def test_the_later_source_wins(write: Callable[[str], Path]) -> None:
     assert client_config("given:9092", path, {"client.id": "mine"})["client.id"] == "mine"
 
 
-@pytest.mark.parametrize("servers", ["", " , ", "host name:9092", "host:0", "host:99999", "host:port", "a:1:2"])
+@pytest.mark.parametrize(
+    "servers",
+    ["", " , ", "host name:9092", "host:0", "host:99999", "host:port", "a:1:2", "http://b:9092", "kafka://b:9092"],
+)
 def test_a_bad_address_is_a_spec_error(servers: str) -> None:
     with pytest.raises(SpecError, match=r"bootstrap\.servers"):
         client_config(servers)
@@ -294,6 +297,27 @@ def test_spark_gets_pem_files(tmp_path: Path) -> None:
         spark_options({**base, "enable.ssl.certificate.verification": "false"})
 
 
+def test_java_gets_the_port_that_the_other_clients_take_by_themselves() -> None:
+    servers = client_config("one, two:9093,[::1],SASL_SSL://three,ssl://[::1]:7")["bootstrap.servers"]
+    wanted = "one:9092,two:9093,[::1]:9092,SASL_SSL://three:9092,ssl://[::1]:7"
+    assert spark_options({"bootstrap.servers": servers})["kafka.bootstrap.servers"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("", r"no sasl\.mechanism"),
+        ("sasl.mechanism=PLAIN", r"no sasl\.username and no sasl\.password"),
+        ("sasl.mechanism=SCRAM-SHA-512\nsasl.username=u", r"no sasl\.password"),
+        ("sasl.mechanism=SCRAM-SHA-256\nsasl.password=hush", r"no sasl\.username"),
+    ],
+)
+def test_what_a_log_in_lacks_is_named(write: Callable[[str], Path], given: str, missing: str) -> None:
+    with pytest.raises(SpecError, match=missing) as raised:
+        load_client_properties(write(f"bootstrap.servers=b:1\nsecurity.protocol=SASL_PLAINTEXT\n{given}\n"))
+    assert "Add it" in str(raised.value) and "hush" not in str(raised.value)
+
+
 def test_oauth_needs_client_credentials_for_every_client() -> None:
     with pytest.raises(SpecError, match=r"sasl\.oauthbearer\.method=oidc"):
         kafka_python_config({**SASL, "sasl.mechanism": "OAUTHBEARER"})
@@ -372,6 +396,8 @@ def test_each_kafka_error_says_what_the_world_looks_like(code: str, kind: type[T
     )
     assert type(error) is kind
     assert "payments" in str(error) or "b:9092" in str(error)
+    if kind is Transient:
+        assert "security.protocol" in str(error), "what to look at is said"
     if code.endswith("AUTHORIZATION_FAILED"):
         assert "Grant DESCRIBE on topic payments" in str(error)
         assert "User:orch" in str(error)

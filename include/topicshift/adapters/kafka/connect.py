@@ -59,7 +59,9 @@ _T = TypeVar("_T")
 _LOG_IN = re.compile(
     r"authentication (error|fail)|ssl handshake failed|mechanism handshake failed|unsupported sasl", re.IGNORECASE
 )
-_HOST_PORT = re.compile(r"^(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?$")
+_HOST_PORT = re.compile(
+    r"^(?:(?i:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?$"
+)
 _CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "on_commit", "on_delivery", "logger"})
 
 
@@ -193,7 +195,7 @@ def typed_error(
     if code in _PASSING:
         return Transient(
             f"{operation} on {resource} got no answer now ({code}: {text}) from {bootstrap}. Nothing is known about it "
-            "until it is asked again."
+            "until it is asked again. Check the address, the network and security.protocol if it stays so."
         )
     return Unreadable(f"{operation} on {resource} failed at {bootstrap}: {text} ({code}).")
 

@@ -347,12 +347,30 @@ def _try_out(result: Translation, *, name: str) -> None:
         said = str(exc)
     else:
         return
+    missing = _missing_for_sasl(result.config)
+    if missing is not None:
+        protocol = result.config["security.protocol"]
+        raise SpecError(f"{name} has no {missing}, without which security.protocol={protocol} cannot log in. Add it.")
     quoted = re.search(r'configuration property "([^"]+)"', said)
     key = quoted[1] if quoted else next((k for k in sorted(result.config, key=len, reverse=True) if k in said), None)
     prop = result.origin.get(key or "")
-    where = f"{name}, line {prop.line}: {prop.key}" if prop else f"{name}: {key or 'the properties together'}"
+    where = f"{name}, line {prop.line}: {prop.key}" if prop else f"{name}: {key}"
     if said.startswith("No such configuration property"):
         near = difflib.get_close_matches(key or "", _KNOWN, n=1)
         hint = f"Did you mean {near[0]}?" if near else "Take the line out, or correct its name."
         raise SpecError(f"{where} is not a Kafka client property. {hint}")
+    if key is None:
+        raise SpecError(f"{name}: the Kafka client does not accept these properties together: {said}. Correct them.")
     raise SpecError(f"{where} is not accepted by the Kafka client: {said}. Correct the value.")
+
+
+def _missing_for_sasl(config: Mapping[str, Any]) -> str | None:
+    """What a log-in by SASL needs and the properties do not have; librdkafka names it badly or not at all."""
+    if not str(config.get("security.protocol", "")).upper().startswith("SASL_"):
+        return None
+    mechanism = str(config.get("sasl.mechanism", "")).upper()
+    if not mechanism:
+        return "sasl.mechanism (such as PLAIN or SCRAM-SHA-512)"
+    wanted = ("sasl.username", "sasl.password") if mechanism == "PLAIN" or mechanism.startswith("SCRAM-") else ()
+    absent = [key for key in wanted if not config.get(key)]
+    return f"{' and no '.join(absent)} (nor a sasl.jaas.config with them)" if absent else None

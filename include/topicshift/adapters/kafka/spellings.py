@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import ssl
 import tempfile
 import time
@@ -191,7 +192,7 @@ def spark_options(config: Mapping[str, Any]) -> dict[str, str]:
     Raises ``SpecError`` for what the Java client has no counterpart for.
     """
     protocol = _protocol(config)
-    out = {"kafka.bootstrap.servers": str(config["bootstrap.servers"]), "kafka.security.protocol": protocol}
+    out = {"kafka.bootstrap.servers": _with_ports(config["bootstrap.servers"]), "kafka.security.protocol": protocol}
     if "client.id" in config:
         out["kafka.client.id"] = str(config["client.id"])
     if protocol.startswith("SASL"):
@@ -210,6 +211,12 @@ def spark_options(config: Mapping[str, Any]) -> dict[str, str]:
     if protocol.endswith("SSL"):
         out |= _java_tls(config)
     return out
+
+
+def _with_ports(servers: Any) -> str:
+    """The addresses, each with its port: Java's client takes none without, librdkafka and kafka-python mean 9092."""
+    parts = [s.strip() for s in str(servers).split(",") if s.strip()]
+    return ",".join(s if re.search(r":\d+$", s) and not s.endswith("]") else f"{s}:9092" for s in parts)
 
 
 def _java_tls(config: Mapping[str, Any]) -> dict[str, str]:
