@@ -95,8 +95,15 @@ def test_a_blind_producer_stops_and_not_even_the_end_of_a_lease_opens_it() -> No
     view = step(step(start_producer("p")), blind=True)
     assert step(view, blind=True).status is Status.BLIND
     held = step(step(step(start_producer("p")), paused("p", 1)), blind=True)
-    assert not step(held, s=61, blind=True).admits
+    assert held.status is Status.PAUSED, "it writes nothing while the lease lasts, blind or not"
+    assert step(held, s=61, blind=True).status is Status.BLIND
     assert step(held, s=61).status is Status.LEASE_EXPIRED
+
+
+def test_a_producer_says_blind_only_once_everything_is_delivered() -> None:
+    view = step(step(start_producer("p")), blind=True, flushed=False)
+    assert (view.status, view.admits) == (Status.FLUSHING, False)
+    assert step(view, blind=True).status is Status.BLIND
 
 
 events = st.tuples(
