@@ -29,6 +29,7 @@ from topicshift.testing.load_proof import placement, prove
 from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
 from topicshift.testing.runfolder import FolderUnusable
 from topicshift.testing.stack import Stack, default_run_folder
+from topicshift.testing.stack_cli import FAILURES
 
 DAG_ID = "topic_migration"
 SOURCE, TARGET = "payments", "payments-v2"
@@ -313,7 +314,7 @@ def keep(stack: Stack, console: Console) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse the words and run the demo; 130 after Ctrl-C."""
+    """Parse the words and run the demo; 1 with one line where a part failed, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--run-folder", default=str(default_run_folder("demo")))
     parser.add_argument("--summary", type=Path, default=None)
@@ -335,6 +336,9 @@ def main(argv: list[str] | None = None) -> int:
     except FolderUnusable as problem:
         console.print(f"error: {problem}", soft_wrap=True, markup=False)
         return 2
+    except (*FAILURES, AirflowError, TopicshiftError) as problem:
+        console.print(f"error: {problem}", soft_wrap=True, markup=False)
+        return 1
     except KeyboardInterrupt:
         console.print("stopped; everything that was started has been ended")
         return 130

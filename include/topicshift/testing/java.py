@@ -54,14 +54,21 @@ def major_version(text: str) -> int | None:
 
 
 def _probe(binary: Path, found_by: str) -> Java | None:
+    command = [str(binary), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run([str(binary), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    major = major_version(answer.stderr + answer.stdout)
+    text = answer.stderr + answer.stdout
+    major = major_version(text)
     if major is None:
         return None
-    return Java(major, binary.resolve().parent.parent, found_by)
+    # The java of a version manager is a script that lies elsewhere: Java itself knows its home.
+    said = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    home = Path(said.group(1)) if said else None
+    if home is None or not (home / "bin" / "java").exists():
+        home = binary.resolve().parent.parent
+    return Java(major, home, found_by)
 
 
 def candidates(environ: Mapping[str, str] | None = None) -> list[Java]:

@@ -85,9 +85,15 @@ class RunFolder:
             state = self.read_state()
             who = f" (process {state['pid']})" if "pid" in state else ""
             raise FolderInUse(
-                f"a run{who} already lives in {self.path}. Stop it first (make down), or give another run folder."
+                f"a run{who} already lives in {self.path}. Stop it first (Ctrl-C there, or make down RUN={self.path}), "
+                "or name another folder, with RUN=."
             ) from None
         self._lock = handle
+
+    @property
+    def locked(self) -> bool:
+        """Whether it is held by this very object, so that what lies in it is its own."""
+        return self._lock is not None
 
     def unlock(self) -> None:
         """Let the folder go."""

@@ -249,8 +249,9 @@ class Stack:
             self._broker = None
         if self._postgres is not None:
             self._postgres.close()
-        self.folder.clear_state()
-        self.folder.unlock()
+        if self.folder.locked:  # else another run lives there, and the state is that one's
+            self.folder.clear_state()
+            self.folder.unlock()
 
     def __enter__(self) -> Stack:
         return self.start()

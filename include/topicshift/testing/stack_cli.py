@@ -21,6 +21,9 @@ from topicshift.testing.runfolder import ROOT, FolderInUse, FolderUnusable, RunF
 from topicshift.testing.stack import DAGS, Stack, default_run_folder, wait_gone
 from topicshift.testing.traffic import SOURCE, start_traffic
 
+FAILURES = (FolderInUse, BrokerFailed, AirflowFailed, LoadFailed, NoJava, TimeoutError, FileNotFoundError)
+"""What a part of the stack, or its traffic, fails with; the message is for a person."""
+
 START_TIMEOUT = 420.0
 STOP_TIMEOUT = 60.0
 
@@ -88,7 +91,7 @@ def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> i
             time.sleep(0.5)
     except Interrupted:
         return 0
-    except (FolderInUse, BrokerFailed, AirflowFailed, LoadFailed, NoJava, TimeoutError, FileNotFoundError) as problem:
+    except FAILURES as problem:
         say(f"error: {problem}")
         return 1
     finally:

@@ -55,6 +55,18 @@ def test_a_java_on_the_path_is_taken_where_java_home_does_not_fit(tmp_path: Path
     assert (found.home, found.major, found.found_by) == (tmp_path / "b", 17, "PATH")
 
 
+def test_the_java_of_a_version_manager_is_taken_where_it_says_it_lives(tmp_path: Path) -> None:
+    real = fake_java(tmp_path / "versions" / "17", "17.0.1")
+    with (real / "bin" / "java").open("a") as script:
+        script.write(f"echo '    java.home = {real}' >&2\n")
+    shim = tmp_path / "shims" / "bin" / "java"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(f'#!/bin/sh\nexec {real}/bin/java "$@"\n')
+    shim.chmod(0o755)
+    found = find_java(environ(on_path=tmp_path / "shims"))
+    assert (found.home, found.binary.exists()) == (real, True)
+
+
 def test_java_25_runs_the_broker_and_not_spark(tmp_path: Path) -> None:
     env = environ(fake_java(tmp_path / "a", "25.0.1"))
     assert find_java(env, for_spark=False).major == 25

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from topicshift.testing import ports_free, stack_cli
+from topicshift.testing import demo, ports_free, stack_cli
 from topicshift.testing.airflow_services import ENV_FILE, read_env_file
 from topicshift.testing.runfolder import FolderInUse, FolderUnusable, RunFolder, write_private
 
@@ -47,6 +47,24 @@ def test_a_second_run_in_the_same_folder_is_refused_with_the_owners_pid(tmp_path
     first.unlock()
     second.lock()
     second.unlock()
+
+
+@pytest.mark.parametrize("second", ["demo", "run"])
+def test_a_second_run_leaves_the_first_ones_state_alone(
+    second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    first = RunFolder(tmp_path)
+    first.lock()
+    first.write_state(status="ready")
+    if second == "demo":
+        code = demo.main(["--run-folder", str(tmp_path)])
+    else:
+        code = stack_cli.main(["run", "--run-folder", str(tmp_path)])
+    said = capsys.readouterr()
+    assert code == 1 and "already lives in" in said.out + said.err
+    assert first.read_state()["status"] == "ready", "make down would not find the first one any more"
+    first.unlock()
 
 
 def test_the_owner_is_the_process_that_wrote_the_state(tmp_path: Path) -> None:
