@@ -322,7 +322,14 @@ def test_bad_words(args: list[str], says: str, capsys: pytest.CaptureFixture[str
 
 def test_a_file_that_is_no_impact_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "impact.json"
-    for text in ("{", "[]", "{}"):
+    for text in (
+        "{",
+        "[]",
+        "{}",
+        '{"candidates": 3}',
+        '{"candidates": [], "source": 1}',
+        '{"candidates": [], "bytes": "x"}',
+    ):
         file.write_text(text)
         assert run(["size", "--throughput", "1", "--per-consumer", "1", "--impact", str(file)]) == 2
     file.write_text(json.dumps({"candidates": [{"partitions": 2, "max_partition_share": 0.5}], "top_keys": []}))

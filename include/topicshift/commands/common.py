@@ -127,6 +127,37 @@ def open_journal(journal_url: str | None) -> SqlJournal:
     return SqlJournal(journal_url or default_url(), create=False)
 
 
+def read_impact(file: Path) -> dict[str, Any]:
+    """The impact.json of ``--impact``. Raises ``SpecError`` for a file that is none, naming what is wrong in it.
+
+    Fields that it lacks, or that this version does not know, are no reason: it may be another version's.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise SpecError(f"--impact: {file} cannot be read: {exc.strerror}. Give the impact.json of a report.") from None
+    except ValueError as exc:
+        raise SpecError(f"--impact: {file} is not JSON: {exc}. Give the impact.json of a report.") from None
+    if not isinstance(found, dict):
+        raise SpecError(f"--impact: {file} holds no JSON object. Give the impact.json of a report.")
+    from pydantic import ValidationError
+
+    from topicshift.core.impact import Impact
+
+    try:
+        Impact.model_validate(found)
+    except ValidationError as exc:
+        for error in exc.errors():
+            needed = error["type"] == "missing" and error["loc"][0] == "candidates" and error["loc"][-1] == "partitions"
+            if needed or error["type"] not in ("missing", "extra_forbidden"):
+                where = ".".join(map(str, error["loc"]))
+                raise SpecError(
+                    f"--impact: {file} is no impact report that can be used: {where}: {error['msg']}. Give the "
+                    "impact.json of a report as it was made."
+                ) from None
+    return found
+
+
 def answer(value: Any) -> None:
     """Print ``value`` as JSON on stdout. Pydantic models are dumped by their own rules."""
     if hasattr(value, "model_dump"):

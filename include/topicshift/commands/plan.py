@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from topicshift.commands.common import (
     journal_option,
     kafka_options,
     open_journal,
+    read_impact,
     show_findings,
 )
 from topicshift.core.errors import NotFound, SpecError
@@ -61,7 +61,7 @@ def command(
     loaded = load_spec(spec)
     if impact_file is not None and without_impact:
         raise SpecError("--impact and --without-impact contradict each other. Give one of them.")
-    impact = _impact(impact_file)
+    impact = read_impact(impact_file) if impact_file is not None else None
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
     try:
@@ -83,20 +83,6 @@ def command(
     if plan.unknown:
         return EXIT_UNKNOWN
     return EXIT_OK if plan.ok else EXIT_NO
-
-
-def _impact(file: Path | None) -> Any:
-    if file is None:
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise SpecError(f"--impact: {file} cannot be read: {exc.strerror}. Give the impact.json of a report.") from None
-    except ValueError as exc:
-        raise SpecError(f"--impact: {file} is not JSON: {exc}. Give the impact.json of a report.") from None
-    if not isinstance(found, dict):
-        raise SpecError(f"--impact: {file} holds no JSON object. Give the impact.json of a report.")
-    return found
 
 
 def _journal(url: str | None) -> SqlJournal | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from topicshift.commands.common import (
     console,
     json_option,
     kafka_config,
+    read_impact,
     say,
 )
 from topicshift.core.errors import NotFound, SpecError
@@ -102,7 +102,9 @@ def command(
         values["headroom"] = headroom if headroom is not None else (factor or 1) - 1
     _from_rates(values, rates, group)
     if impact_file is not None:
-        impact = _impact(impact_file)
+        impact = read_impact(impact_file)
+        if "candidates" not in impact:
+            raise SpecError(f"--impact: {impact_file} is no impact report. Give the impact.json of a report.")
         values["skew"], values["hottest_key_share"] = skew_from_impact(impact)
         values["record_bytes"] = record_bytes_from_impact(impact)
         values.setdefault("source_partitions", impact.get("source", {}).get("partitions"))
@@ -185,18 +187,6 @@ def _ask(
             admin, topic, group=group, span=span, every=max(timedelta(seconds=1), span / 10), clock=SystemClock()
         )
     return facts, rates_from_samples(samples)
-
-
-def _impact(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise SpecError(f"--impact: {file} cannot be read: {exc.strerror}. Give the impact.json of a report.") from None
-    except ValueError as exc:
-        raise SpecError(f"--impact: {file} is not JSON: {exc}. Give the impact.json of a report.") from None
-    if not isinstance(found, dict) or "candidates" not in found:
-        raise SpecError(f"--impact: {file} is no impact report. Give the impact.json of a report.")
-    return found
 
 
 def _share(count: CountFacts) -> str:

@@ -105,7 +105,17 @@ def test_an_impact_and_none_contradict_each_other(tmp_path: Path, run: Any) -> N
     assert "contradict" in err
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("x", "not JSON"), ("[1]", "no JSON object")])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read"),
+        ("x", "not JSON"),
+        ("[1]", "no JSON object"),
+        ('{"topic": "payments", "top_keys": 3}', "top_keys: Input should be a valid list"),
+        ('{"topic": "payments", "records": "many"}', "records: Input should be a valid integer"),
+        ('{"topic": "payments", "candidates": [{}]}', "candidates.0.partitions: Field required"),
+    ],
+)
 def test_plan_refuses_an_impact_that_is_none(content: str | None, said: str, tmp_path: Path, run: Any) -> None:
     spec, impact = tmp_path / "spec.yaml", tmp_path / "impact.json"
     spec.write_text(SPEC.format(source="payments"))
