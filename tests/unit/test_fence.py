@@ -239,8 +239,21 @@ def build(moves: list[tuple[float, tuple[int, int], dict[str, object]]]) -> list
     at, a, b, out = 0.0, 5, 7, []
     for gap, (grow_a, grow_b), change in moves:
         at, a, b = at + gap, a + grow_a, b + grow_b
-        out.append(sample(at, a, b, **change))
+        out.append(sample(at, a, b, **_grown(change, {0: a - 5, 1: b - 7})))
     return out
+
+
+def _grown(change: dict[str, object], by: dict[int, int]) -> dict[str, object]:
+    """The disturbance beside the ends as they are by then: an end that goes back is another story, and stays broken."""
+    offsets = change.get("offsets")
+    if not isinstance(offsets, dict):
+        return change
+
+    def later(at: int | None, p: int) -> int | None:
+        return None if at is None else at + by[p]
+
+    moved = {p: replace(o, end=later(o.end, p), end_committed=later(o.end_committed, p)) for p, o in offsets.items()}
+    return {**change, "offsets": moved}
 
 
 @given(steps, settings_)
