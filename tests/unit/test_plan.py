@@ -12,6 +12,7 @@ from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets
 from topicshift.core.cluster import Acl, TopicInfo
 from topicshift.core.plan import Plan, make_plan, resolve_target
 from topicshift.core.snapshot import OtherMigration, Snapshot
+from topicshift.reporting.markdown import plan_markdown
 
 
 def test_the_target_defaults_to_the_next_free_version() -> None:
@@ -29,6 +30,10 @@ def test_the_sizing_block_becomes_a_number() -> None:
     assert plan.spec.partitions == 30
     assert plan.sizing is not None and plan.sizing.minimum == 25
     assert plan.target is not None and plan.target.partitions == 30
+    for text in (str(plan), plan_markdown(plan, None, "")):
+        for words in ("with 25% headroom at least 25", "Runner-up: 36", "Not checked: 2 x brokers x cores"):
+            assert words in text
+    assert "Runner-up" not in str(make_plan(spec(), world()))
 
 
 def test_configs_and_rights_go_along() -> None:

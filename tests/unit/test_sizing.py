@@ -75,6 +75,51 @@ def test_what_the_source_has_is_never_shrunk_by_a_formula() -> None:
     assert any("no migration is needed" in w for w in result.warnings)
 
 
+def test_a_source_whose_hottest_partition_is_too_much_is_not_enough() -> None:
+    """20 are enough by the rates; of the source's 24 one gets 6,000 records/s, of 48 none gets more than 5,000."""
+    result = sized(source_partitions=24, skew={24: 0.06, 48: 0.05, 72: 0.04})
+    assert result.recommended == 48
+    assert not any("no migration is needed" in w for w in result.warnings)
+    assert any("were they evenly loaded" in w for w in result.warnings)
+    none_helps = sized(source_partitions=24, skew={24: 0.06, 48: 0.055})
+    assert none_helps.recommended == 24
+    assert any("6,000 records/s" in w for w in none_helps.warnings)
+    assert not any("are enough" in w for w in none_helps.warnings)
+    fewer = sized(source_partitions=60, brokers=3, cores_per_broker=5, skew={24: 0.045, 60: 0.04})
+    assert fewer.recommended == 60, "a smaller count is a person's decision"
+
+
+def test_what_could_not_be_checked_is_said() -> None:
+    everything = {"brokers": 3, "cores_per_broker": 8, "replication_factor": 3, "skew": {24: 0.045, 30: 0.04}}
+    assert sized(**everything).unchecked == []
+    missing = {
+        "brokers": ["number of brokers"],
+        "cores_per_broker": ["cores of a broker"],
+        "replication_factor": ["replication factor"],
+        "skew": ["keys were not measured"],
+    }
+    for name, says in missing.items():
+        found = sized(**{k: v for k, v in everything.items() if k != name}).unchecked
+        assert len(found) == 1 and says[0] in found[0], found
+    assert len(sized().unchecked) == 2, "without brokers nothing is asked about their cores"
+
+
+def test_nobody_is_warned_of_replicas_that_nobody_asked_for() -> None:
+    alone = sized(brokers=1)
+    assert not any("replicas" in w for w in alone.warnings)
+    assert {c.replicas_per_broker for c in alone.counts} == {c.partitions for c in alone.counts}
+    assert any("1 is taken" in u for u in alone.unchecked)
+
+
+@given(st.floats(0.01, 1e5), st.floats(0.01, 1e5), st.floats(0, 3))
+def test_spare_is_what_is_left_above_the_wanted_rate(t: float, cp: float, h: float) -> None:
+    """A topic of n partitions takes n x Cp; the spare of it is said as a share of T."""
+    with contextlib.suppress(ValueError):
+        for c in recommend(SizingInput(throughput=t, per_consumer=cp, headroom=h)).counts:
+            assert (1 + c.spare) * t == pytest.approx(c.partitions * cp)
+            assert c.spare >= h - 1e-6
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -254,6 +299,8 @@ def test_skew_out_of_an_impact_report() -> None:
         "candidates": [{"partitions": 30, "max_partition_share": 0.3}, {"partitions": 3, "max_partition_share": None}],
     }
     assert skew_from_impact(impact) == ({30: 0.3}, 0.3)
+    today = {"source": {"partitions": 6, "max_keyed_partition_share": 0.4}}
+    assert skew_from_impact(impact | today) == ({6: 0.4, 30: 0.3}, 0.3)
     assert skew_from_impact({}) == ({}, None)
 
 
@@ -271,6 +318,14 @@ def test_the_command_shows_its_reasons(capsys: pytest.CaptureFixture[str]) -> No
     assert run(["size", *args]) == 0
     text = capsys.readouterr().out
     assert "30 partitions (runner-up: 36)" in text and "5 x the source's 6" in text and "group.instance.id" in text
+    words = " ".join(text.split())
+    assert "not checked: 2 x brokers x cores: the cores of a broker are not known. Give --cores." in words
+    assert "3 is taken for the other bounds. Give --replication-factor or --topic." in words
+    assert "the keys were not measured. Give --impact." in words
+    assert run(["size", "--throughput", "100000", "--per-consumer", "5000"]) == 0
+    assert "the number of brokers is not known. Give --brokers or --topic." in " ".join(capsys.readouterr().out.split())
+    assert run(["size", *args, "--cores", "8", "--replication-factor", "3"]) == 0
+    assert capsys.readouterr().out.count("not checked") == 1
 
 
 def test_the_command_says_no_where_the_brokers_cannot(capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,8 +384,33 @@ def test_a_file_that_is_no_impact_report(tmp_path: Path, capsys: pytest.CaptureF
         '{"candidates": 3}',
         '{"candidates": [], "source": 1}',
         '{"candidates": [], "bytes": "x"}',
+        '{"candidates": [{"partitions": "x", "max_partition_share": 1}]}',
+        '{"candidates": [{"partitions": -1, "max_partition_share": 1}]}',
+        '{"candidates": [{"partitions": 3, "max_partition_share": NaN}]}',
+        '{"candidates": [], "source": []}',
+        '{"candidates": [], "records": "a", "bytes": 2}',
+        '{"candidates": [], "records": 1, "bytes": -2}',
+        '{"candidates": [], "top_keys": [{"share": 7}]}',
     ):
         file.write_text(text)
         assert run(["size", "--throughput", "1", "--per-consumer", "1", "--impact", str(file)]) == 2
     file.write_text(json.dumps({"candidates": [{"partitions": 2, "max_partition_share": 0.5}], "top_keys": []}))
     assert run(["size", "--throughput", "2", "--per-consumer", "1", "--headroom", "0", "--impact", str(file)]) == 0
+
+
+@pytest.mark.parametrize(("changes", "wanted"), [({}, 0), ({"topic": "other"}, 2), ({"topic_id": "old"}, 2)])
+def test_a_report_of_another_topic_is_refused(
+    changes: dict, wanted: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+
+    cluster = FakeCluster()
+    cluster.create_topic("t", 2, 1, {})
+    monkeypatch.setattr(admin, "KafkaAdmin", lambda _: contextlib.nullcontext(cluster))
+    info = cluster.topic("t")
+    assert info is not None
+    file = tmp_path / "impact.json"
+    file.write_text(json.dumps({"topic": "t", "topic_id": info.topic_id, "candidates": []} | changes))
+    args = ["--topic", "t", "--throughput", "2", "--per-consumer", "1", "--impact", str(file)]
+    assert run(["size", *args, "--bootstrap-server", "b:1"]) == wanted
+    assert ("is of " in capsys.readouterr().err) is (wanted == 2)

@@ -136,13 +136,14 @@ def read_impact(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as exc:
         raise SpecError(f"--impact: {file} cannot be read: {exc.strerror}. Give the impact.json of a report.") from None
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise SpecError(f"--impact: {file} is not JSON: {exc}. Give the impact.json of a report.") from None
     if not isinstance(found, dict):
         raise SpecError(f"--impact: {file} holds no JSON object. Give the impact.json of a report.")
     from pydantic import ValidationError
 
     from topicshift.core.impact import Impact
+    from topicshift.core.sizing import require_impact
 
     try:
         Impact.model_validate(found)
@@ -155,6 +156,12 @@ def read_impact(file: Path) -> dict[str, Any]:
                     f"--impact: {file} is no impact report that can be used: {where}: {error['msg']}. Give the "
                     "impact.json of a report as it was made."
                 ) from None
+    try:
+        require_impact(found)
+    except ValueError as exc:
+        raise SpecError(
+            f"--impact: {file} is no impact report that can be used: {exc}. Give the impact.json of a report."
+        ) from None
     return found
 
 

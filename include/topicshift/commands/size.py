@@ -93,8 +93,9 @@ def command(
     values: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     cores = values.pop("cores", None)
     rates: MeasuredRates | None = None
+    topic_id = None
     if topic:
-        facts, rates = _ask(topic, group, measure, kafka_config(kafka_config_file, bootstrap_server))
+        topic_id, facts, rates = _ask(topic, group, measure, kafka_config(kafka_config_file, bootstrap_server))
         values = facts | values
     if cores is not None:
         values["cores_per_broker"] = cores
@@ -102,9 +103,7 @@ def command(
         values["headroom"] = headroom if headroom is not None else (factor or 1) - 1
     _from_rates(values, rates, group)
     if impact_file is not None:
-        impact = read_impact(impact_file)
-        if "candidates" not in impact:
-            raise SpecError(f"--impact: {impact_file} is no impact report. Give the impact.json of a report.")
+        impact = _impact(impact_file, topic, topic_id)
         values["skew"], values["hottest_key_share"] = skew_from_impact(impact)
         values["record_bytes"] = record_bytes_from_impact(impact)
         values.setdefault("source_partitions", impact.get("source", {}).get("partitions"))
@@ -156,7 +155,7 @@ def _from_rates(values: dict[str, Any], rates: MeasuredRates | None, group: str 
 
 def _ask(
     topic: str, group: str | None, measure: str | None, config: dict[str, Any]
-) -> tuple[dict[str, Any], MeasuredRates | None]:
+) -> tuple[str, dict[str, Any], MeasuredRates | None]:
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.core.duration import parse_duration
@@ -182,17 +181,44 @@ def _ask(
             "replication_factor": info.replication_factor,
         }
         if span is None:
-            return facts, None
+            return info.topic_id, facts, None
         samples = sample_offsets(
             admin, topic, group=group, span=span, every=max(timedelta(seconds=1), span / 10), clock=SystemClock()
         )
-    return facts, rates_from_samples(samples)
+    return info.topic_id, facts, rates_from_samples(samples)
+
+
+def _impact(file: Path, topic: str | None, topic_id: str | None) -> dict[str, Any]:
+    found = read_impact(file)
+    if "candidates" not in found:
+        raise SpecError(f"--impact: {file} is no impact report. Give the impact.json of a report.")
+    if topic is not None and found.get("topic") != topic:
+        raise SpecError(f"--impact: {file} is of topic {found.get('topic')}, not of {topic}. Give the one of {topic}.")
+    if topic_id is not None and found.get("topic_id") not in (None, topic_id):
+        raise SpecError(
+            f"--impact: {file} is of a topic {topic} with the id {found['topic_id']}; the id is {topic_id} now, so "
+            "it is of other records. Assess the topic again."
+        )
+    return found
 
 
 def _share(count: CountFacts) -> str:
     if count.max_partition_share is None:
         return "-"
     return f"{'' if count.share_measured else '~'}{count.max_partition_share:.1%}"
+
+
+_OPTIONS = {
+    "the number of brokers is not known": "--brokers or --topic",
+    "the cores of a broker are not known": "--cores",
+    "the replication factor is not known": "--replication-factor or --topic",
+    "the keys were not measured": "--impact",
+}
+
+
+def _with_option(bound: str) -> str:
+    """The bound with the option that would let it be checked."""
+    return f"{bound} Give {next(option for words, option in _OPTIONS.items() if words in bound)}."
 
 
 def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult) -> None:
@@ -212,6 +238,8 @@ def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult)
             f"  [yellow]warning:[/] partitions {rates.unread} could not be read and are not in the rates, "
             "so the count may be too small; measure again when they answer"
         )
+    for bound in result.unchecked:
+        out.print(f"  [yellow]not checked:[/] {escape(_with_option(bound))}")
     out.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("count", "spare", "parents", "same index", "even", "replicas/broker", "hottest", "against it"):

@@ -125,12 +125,20 @@ class Plan(Model):
         """The findings that block."""
         return [f for f in self.findings if f.blocks]
 
+    @property
+    def why(self) -> list[str]:
+        """Why this count, where it was worked out from rates: reasons, runner-up, and what could not be checked."""
+        if self.sizing is None:
+            return []
+        return [*self.sizing.reasons, *(f"Not checked: {bound}" for bound in self.sizing.unchecked)]
+
     def lines(self) -> list[str]:
         """The plan as lines of plain text: what is there, what will be done, what was found."""
         out = [f"{self.spec.source} -> {self.spec.target}"]
         if self.source and self.target:
             out[0] += f": {self.source.partitions} -> {self.target.partitions} partitions"
         out += [f"plan {self.plan_hash[:12]}, taken {self.taken_at}", ""]
+        out += [f"{'' if i else 'sizing':<18}{text}" for i, text in enumerate(self.why)]
         step = ""
         for action in self.actions:
             out.append(f"{action.step if action.step != step else '':<18}{action.text}")

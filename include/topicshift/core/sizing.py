@@ -9,8 +9,9 @@ headroom of ``f - 1``. Above that minimum a count is preferred that
 * is a multiple of the brokers (an even spread of leaders),
 
 weighed against the partitions added for it. Where none of these is known, a count with many divisors (24, 30, 36, ...)
-is preferred, as it shares out evenly later. Bounds: ``2 * brokers * cores`` where the cores are known, and
-``MAX_REPLICAS_PER_BROKER`` replicas of one topic on one broker.
+is preferred, as it shares out evenly later. Bounds: ``2 * brokers * cores``, ``MAX_REPLICAS_PER_BROKER`` replicas of
+one topic on one broker, replicas against brokers, open files, one consumer's rate for the hottest partition. A bound
+for which a number is missing is named in ``unchecked``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ FILES_PER_SEGMENT = 3
 OPEN_FILES = 1024
 """Linux's usual limit of open files; a broker needs a far higher one."""
 
+USUAL_REPLICAS = 3
+"""Taken where the replication factor is not known (fewer where there are fewer brokers)."""
+
 _WEIGHTS = {"flink": 4.0, "source": 3.0, "brokers": 2.0}
 _COST_OF_DOUBLING = 4.0
 _ROUND = (4, 6, 8, 12, 18, 24, 30, 36, 48, 60, 72, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 2880, 5040)
@@ -54,7 +58,7 @@ class SizingInput(Model):
     source_partitions: int | None = Field(default=None, ge=1)
     brokers: int | None = Field(default=None, ge=1)
     cores_per_broker: int | None = Field(default=None, ge=1)
-    replication_factor: int = Field(default=3, ge=1)
+    replication_factor: int | None = Field(default=None, ge=1)
     flink_parallelism: int | None = Field(default=None, ge=1)
     skew: dict[int, float] = Field(default={})
     """Largest share of the keyed records in one partition, per count (``candidates`` of impact.json)."""
@@ -95,6 +99,8 @@ class SizingResult(Model):
     runner_up: int | None
     reasons: list[str]
     warnings: list[str]
+    unchecked: list[str] = Field(default=[])
+    """Bounds that could not be checked, each with what is missing: that a count meets them is not said."""
     counts: list[CountFacts]
     useful_max: int | None
     """Beyond this count the hottest key alone fills more than an even share: more partitions do not help it."""
@@ -158,13 +164,16 @@ def recommend(given: SizingInput) -> SizingResult:
             f"{minimum} partitions would be needed, more than a cluster holds; check the rates: "
             f"{given.throughput:g} records/s wanted, {given.per_consumer:g} per consumer"
         )
-    counts = [_facts(c, given, minimum) for c in _candidates(minimum, given)]
+    counts = [_facts(c, given, raw, minimum) for c in _candidates(minimum, given)]
     ranked = sorted(counts, key=lambda f: (bool(f.problems), -f.score, f.partitions))
     best, second = ranked[0], ranked[1] if len(ranked) > 1 else None
     if given.source_partitions and minimum <= given.source_partitions and not given.multiple_of:
-        # What is there is enough: a migration to fewer partitions is a person's decision, never the formula's.
-        second = best if best.partitions != given.source_partitions else second
-        best = next(f for f in counts if f.partitions == given.source_partitions)
+        # What is there is enough: a migration to fewer partitions is a person's decision, never the formula's. Only
+        # a bound that the source breaks and a larger count keeps is a reason to leave it.
+        source = next(f for f in counts if f.partitions == given.source_partitions)
+        if not source.problems or best.problems or best.partitions < source.partitions:
+            second = best if best.partitions != source.partitions else second
+            best = source
     useful = useful_partitions(given.hottest_key_share)
     return SizingResult(
         consumer_bound=consumer,
@@ -175,6 +184,7 @@ def recommend(given: SizingInput) -> SizingResult:
         runner_up=second.partitions if second else None,
         reasons=_reasons(best, second, given, raw, minimum),
         warnings=_warnings(best, given, minimum, useful),
+        unchecked=_unchecked(given),
         counts=sorted({f.partitions: f for f in (best, *ranked[:8])}.values(), key=lambda f: f.partitions),
         useful_max=useful,
         advice=advise(given, best.partitions),
@@ -195,7 +205,7 @@ def _candidates(minimum: int, given: SizingInput) -> list[int]:
     units |= {math.lcm(a, b) for a in units for b in units}
     if len(units) > 2:
         units.add(math.lcm(*units))
-    measured = {c for c in given.skew if minimum <= c <= 4 * minimum}
+    measured = {c for c in given.skew if minimum <= c <= 4 * max(minimum, given.source_partitions or 0)}
     out = measured | {minimum} | {r for r in _ROUND if minimum <= r <= 2 * minimum}
     if given.source_partitions and minimum <= given.source_partitions:
         out.add(given.source_partitions)
@@ -205,9 +215,10 @@ def _candidates(minimum: int, given: SizingInput) -> list[int]:
     return sorted(out)
 
 
-def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
+def _facts(count: int, given: SizingInput, raw: float, minimum: int) -> CountFacts:
     n, brokers, flink = given.source_partitions, given.brokers, given.flink_parallelism
-    replication = min(given.replication_factor, brokers) if brokers else given.replication_factor
+    replication = given.replication_factor or USUAL_REPLICAS
+    replication = min(replication, brokers) if brokers else replication
     each = math.ceil(count * replication / brokers) if brokers else None
     share = share_at(count, given.skew, given.hottest_key_share)
     rate = share * given.throughput if share is not None else None
@@ -231,7 +242,7 @@ def _facts(count: int, given: SizingInput, minimum: int) -> CountFacts:
         )
     return CountFacts(
         partitions=count,
-        spare=count / (minimum / (1 + given.headroom)) - 1 if minimum > 1 else float(count - 1),
+        spare=count / max(raw, 1e-9) - 1,
         parents_max=parents_of(n, count) if n else None,
         same_index_share=same_index_share(n, count) if n else None,
         even_over_brokers=count % brokers == 0 if brokers else None,
@@ -297,8 +308,12 @@ def _against(second: CountFacts, best: CountFacts) -> str:
 def _warnings(best: CountFacts, given: SizingInput, minimum: int, useful: int | None) -> list[str]:
     out = [f"{p}." for p in best.problems]
     n = given.source_partitions
-    if n and minimum <= n:
-        out.append(f"The source's {n} partitions are enough for these rates: no migration is needed for them.")
+    if n and minimum <= n and not best.problems:
+        out.append(
+            f"The source's {n} partitions are enough for these rates: no migration is needed for them."
+            if best.partitions <= n
+            else f"The source's {n} partitions would be enough for these rates, were they evenly loaded."
+        )
     if best.partitions > MANY:
         out.append(f"Over {MANY} partitions cost file handles, leader elections and replication lag.")
     elif best.partitions > SWEET_SPOT[1]:
@@ -314,15 +329,35 @@ def _warnings(best: CountFacts, given: SizingInput, minimum: int, useful: int | 
             f"The hottest key alone brings {hot:,.0f} records/s, more than one consumer's {given.per_consumer:,.0f}: "
             "no count helps it. Split the key, or speed up its consumer."
         )
-    if given.brokers and given.replication_factor > given.brokers:
+    if given.brokers and (given.replication_factor or 1) > given.brokers:
         out.append(f"{given.replication_factor} replicas need as many brokers; there are {given.brokers}.")
     if (best.open_files_per_broker or 0) > OPEN_FILES:
         out.append(
             f"A broker opens at least {best.open_files_per_broker:,} files for this topic, {FILES_PER_SEGMENT} a "
             f"segment: see that its limit (ulimit -n) is far above {OPEN_FILES:,}."
         )
-    if given.replication_factor > 3:
+    if (given.replication_factor or 1) > USUAL_REPLICAS:
         out.append("More than 3 replicas cost bandwidth and disk for little more safety.")
+    return out
+
+
+def _unchecked(given: SizingInput) -> list[str]:
+    """Bounds for which a number is missing."""
+    out = []
+    if given.brokers is None:
+        out.append(
+            "2 x brokers x cores, replicas and open files on a broker, replicas against brokers: the number of brokers "
+            "is not known."
+        )
+    elif given.cores_per_broker is None:
+        out.append("2 x brokers x cores: the cores of a broker are not known.")
+    if given.brokers is not None and given.replication_factor is None:
+        taken = min(USUAL_REPLICAS, given.brokers)
+        out.append(
+            f"Replicas against brokers: the replication factor is not known; {taken} is taken for the other bounds."
+        )
+    if not given.skew:
+        out.append("The hottest partition and key against one consumer: the keys were not measured.")
     return out
 
 
@@ -419,14 +454,30 @@ def rates_from_samples(samples: Sequence[OffsetSample]) -> MeasuredRates:
 
 
 def skew_from_impact(impact: Mapping[str, Any]) -> tuple[dict[int, float], float | None]:
-    """The skew curve (count -> largest partition's share) and the hottest key's share out of impact.json."""
-    curve = {
-        int(c["partitions"]): float(c["max_partition_share"])
-        for c in impact.get("candidates", [])
-        if c.get("max_partition_share") is not None
-    }
+    """The skew curve (count -> largest partition's share) and the hottest key's share out of impact.json.
+
+    The source's own count is a point of the curve as well, as its keys lie today.
+    """
+    source = impact.get("source", {})
+    points = [(source.get("partitions"), source.get("max_keyed_partition_share"))]
+    points += [(c["partitions"], c["max_partition_share"]) for c in impact.get("candidates", []) if c.get("partitions")]
+    curve = {int(count): float(share) for count, share in points if count and share is not None}
     shares = [float(k["share"]) for k in impact.get("top_keys", []) if k.get("share") is not None]
     return curve, max(shares, default=None)
+
+
+def require_impact(impact: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` where what sizing takes from an impact report is not what such a report holds."""
+    try:
+        curve, hottest = skew_from_impact(impact)
+        size = record_bytes_from_impact(impact)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its candidates, source or top_keys are not those of a report ({error!r})") from None
+    found = [*curve.values(), *([] if hottest is None else [hottest])]
+    if any(count < 1 for count in curve) or not all(0 <= share <= 1 for share in found):
+        raise ValueError("it holds a count below 1, or a share that is not between 0 and 1")
+    if size is not None and not 0 < size < math.inf:
+        raise ValueError("its records and bytes give no size of a record")
 
 
 def record_bytes_from_impact(impact: Mapping[str, Any]) -> float | None:

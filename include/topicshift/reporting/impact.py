@@ -39,7 +39,9 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
     choice = choose(report)
     if sizing is not None:
         choice = Choice(
-            partitions=sizing.recommended, runner_up=sizing.runner_up, reasons=[*sizing.reasons, *sizing.warnings]
+            partitions=sizing.recommended,
+            runner_up=sizing.runner_up,
+            reasons=[*sizing.reasons, *sizing.warnings, *(f"Not checked: {bound}" for bound in sizing.unchecked)],
         )
     env = Environment(
         loader=PackageLoader("topicshift.reporting", "templates"),
@@ -153,9 +155,11 @@ def _bytes(value: float | None) -> str:
     raise AssertionError("unreachable")
 
 
-def _interval(owner: Any, name: str, form: str = "n") -> str:
-    """`` (low – high)`` for a figure out of a sample, else nothing."""
+def _interval(owner: Any, name: str, form: str = "n", at: int | None = None) -> str:
+    """`` (low – high)`` for a figure out of a sample (the one ``at`` this place in a list), else nothing."""
     low, high = getattr(owner, f"{name}_low", None), getattr(owner, f"{name}_high", None)
+    if at is not None and low is not None and high is not None:
+        low, high = low[at], high[at]
     if low is None or high is None:
         return ""
     show = _percent if form == "pct" else _bytes if form == "size" else _number

@@ -31,6 +31,8 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
         f"Plan `{plan.plan_hash[:12]}`.",
         "",
     ]
+    if plan.why:
+        out += [f"#### Why {target.partitions} partitions", "", *(f"- {text}" for text in plan.why), ""]
     chosen = next((c for c in (impact or {}).get("candidates", []) if c.get("partitions") == target.partitions), None)
     if impact and chosen:
         keyed = impact.get("keyed_records") or 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import RETRIES
-from topicshift_airflow.operators.plan import MEASURED_NEXT, candidates
+from topicshift_airflow.operators.plan import MEASURED_NEXT, candidates, write_sized_report
 from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
 
 
@@ -77,6 +78,9 @@ class AssessReport(_Assess):
         with typed_failures(context):
             store = evidence_from_env()
             data = store.read(assessment_id(context), "impact.json")
-            plan = self.plan(context, json.loads(data) if data else None)
+            impact = json.loads(data) if data else None
+            plan = self.plan(context, impact)
+            if impact:
+                write_sized_report(plan, impact, partial(store.write, assessment_id(context)))
             self.evidence_url = store.url(assessment_id(context), "impact.html")
             return {"ok": plan.ok, "plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})}

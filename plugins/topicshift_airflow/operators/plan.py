@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from topicshift_airflow.runtime import (
 if TYPE_CHECKING:
     from topicshift.core.plan import Plan, SourceFacts, TargetShape
 
+log = logging.getLogger("topicshift")
 
 APPROVE_PLAN = "approve.plan"
 """The task whose answer accepts the plan; it names the act in the audit trail."""
@@ -94,6 +96,7 @@ class DecidePlan(StepOperator):
                 + "\n".join(f"- {f.line()}" for f in plan.blocking())
             )
         if self.final:
+            write_sized_report(plan, json.loads(run.read("impact.json")), run.write)
             run.journal.set_plan(run.claim, plan.plan_hash)
             run.event("planned", {"plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})})
         source, target = shapes(plan)
@@ -118,6 +121,21 @@ def plan_now(run: Run, *, with_impact: bool) -> Plan:
         migration_id=run.row.migration_id,
         now=run.clock.now(),
     )
+
+
+def write_sized_report(plan: Plan, impact: Mapping[str, Any], write: Callable[[str, str], Any]) -> None:
+    """Write ``impact.html`` anew where the count was worked out from rates, which the job that made it did not know.
+
+    A page that cannot be drawn takes nothing from the plan: the one without rates stays.
+    """
+    if plan.sizing is None:
+        return
+    try:
+        from topicshift.reporting.impact import render
+
+        write("impact.html", render(impact, plan.sizing))
+    except Exception as error:  # noqa: BLE001
+        log.warning("impact.html keeps its choice by skew alone (%s: %s)", type(error).__name__, error)
 
 
 def shapes(plan: Plan) -> tuple[SourceFacts, TargetShape]:
