@@ -157,21 +157,34 @@ class Figures:
         """The topic as it is."""
         grid = self.sums.records
         records = self.per_partition(grid)
-        share, keyed = self.largest_share(grid), self.largest_share(self.sums.keyed)
         values = [r.value for r in records]
-        nothing = Interval(0.0, 0.0, 0.0)
-        shares = _ends("max_partition_share", share or nothing, whole=self.whole, integer=False)
         return model.Source(
             partitions=self.plan.partitions,
             **_lists("partition_records", records, whole=self.whole),
-            partition_bytes=[round(i.value) for i in self.per_partition(self.sums.value_bytes, burst=self.burst_bytes)],
-            keyed_partition_records=[round(i.value) for i in self.per_partition(self.sums.keyed)],
-            **(shares if share else {"max_partition_share": None}),
-            max_keyed_partition_share=keyed.value if keyed else None,
+            **_lists(
+                "partition_bytes", self.per_partition(self.sums.value_bytes, burst=self.burst_bytes), whole=self.whole
+            ),
+            **_lists("keyed_partition_records", self.per_partition(self.sums.keyed), whole=self.whole),
+            **self.evenness(grid, values),
+            **self._share_of_largest("max_keyed_partition_share", self.sums.keyed),
             hot_partitions=skew.hot_partitions(values),
-            imbalance=skew.imbalance(values),
-            gini=skew.gini(values),
         )
+
+    def _share_of_largest(self, name: str, grid: Any) -> dict[str, Any]:
+        share = self.largest_share(grid)
+        return _ends(name, share, whole=self.whole, integer=False) if share else {name: None}
+
+    def evenness(self, grid: Any, values: Sequence[float]) -> dict[str, Any]:
+        """How evenly the columns of [replicate, partition] are loaded; ``values`` are their totals."""
+        share, m = self.largest_share(grid), grid.shape[1]
+        if share is None:
+            return {"max_partition_share": None, "imbalance": None, "gini": None}
+        over = Interval(share.value * m, share.low * m, share.high * m)
+        return {
+            **_ends("max_partition_share", share, whole=self.whole, integer=False),
+            **_ends("imbalance", over, whole=self.whole, integer=False),
+            **_ends("gini", self._gini(grid, values), whole=self.whole, integer=False),
+        }
 
     def candidate(self, c: int) -> model.Candidate:
         """One candidate count."""
@@ -179,15 +192,6 @@ class Figures:
         grid = s.placed[c]
         records = self.per_partition(grid)
         values = [r.value for r in records]
-        fields: dict[str, Any] = {}
-        share = self.largest_share(grid)
-        if share is None:
-            fields |= {"max_partition_share": None, "imbalance": None, "gini": None}
-        else:
-            fields |= _ends("max_partition_share", share, whole=self.whole, integer=False)
-            over = Interval(share.value * m, share.low * m, share.high * m)
-            fields |= _ends("imbalance", over, whole=self.whole, integer=False)
-            fields |= _ends("gini", self._gini(grid, values), whole=self.whole, integer=False)
         return model.Candidate(
             partitions=m,
             **self.count("moved_keys", s.moved_keys[c], self._total(self.keyed.astype(float).tolist()).high),
@@ -197,7 +201,7 @@ class Figures:
             **_lists(
                 "partition_bytes", self.per_partition(s.placed_bytes[c], burst=self.burst_bytes), whole=self.whole
             ),
-            **fields,
+            **self.evenness(grid, values),
             hot_partitions=skew.hot_partitions(values),
             parents_max=parents_of(self.plan.partitions, m),
             **self._same_index(c),
@@ -237,33 +241,34 @@ class Figures:
 
     def top_keys(self, *, by_bytes: bool = False) -> list[model.TopKey]:
         """The largest keys. In a sample the intervals hold for every key that was seen, not just for those shown."""
-        all_keyed = float(self.keyed.sum())
-        all_bytes = float(self.sums.keyed_bytes.sum())
         position = 1 if by_bytes else 0
+        every_key = max(1, self.sums.keys.seen)
         out = []
         for records, size, key, partitions, per_replicate in sorted(
             self.sums.top, key=lambda t: (-t[position], -t[1 - position], t[2])
         )[: self.plan.top]:
-            counts = self._total(per_replicate, comparisons=max(1, self.sums.keys.seen))
-            share = self._key_share(records, counts, all_keyed)
+            counts = self._total(per_replicate[0], comparisons=every_key)
+            sizes = self._total(per_replicate[1], comparisons=every_key, burst=self.burst_bytes)
+            share = self._key_share(records, counts, self.keyed)
+            bytes_share = self._key_share(size, sizes, self.sums.keyed_bytes, burst=self.burst_bytes)
             out.append(
                 model.TopKey(
                     key=self.names(key),
                     **_ends("records", counts, whole=self.whole),
-                    bytes=round(size / self.fraction),
+                    **_ends("bytes", sizes, whole=self.whole),
                     **_ends("share", share, whole=self.whole, integer=False),
-                    bytes_share=size / all_bytes if all_bytes else 0.0,
+                    **_ends("bytes_share", bytes_share, whole=self.whole, integer=False),
                     partitions=partitions,
                 )
             )
         return out
 
-    def _key_share(self, seen: int, counts: Interval, all_keyed: float) -> Interval:
-        value = seen / all_keyed
+    def _key_share(self, seen: int, counts: Interval, everything: Any, *, burst: float | None = None) -> Interval:
+        value = seen / (int(everything.sum()) or 1)
         if self.whole:
             return Interval(value, value, value)
-        keyed = self._total(self.keyed.astype(float).tolist())
-        return Interval(value, counts.low / keyed.high, min(1.0, counts.high / max(1.0, keyed.low)))
+        of = self._total(everything.astype(float).tolist(), burst=burst)
+        return Interval(value, counts.low / max(1.0, of.high), min(1.0, counts.high / max(1.0, of.low)))
 
     def limits(self) -> model.Limits:
         """The bound that the hottest key sets."""
@@ -300,9 +305,8 @@ class Figures:
 
     def slices(self, edges_ms: Sequence[int], part: model.Partitioner) -> list[model.Slice]:
         """The time slices with the rule that explains most of each."""
-        counts = self.sums.slices.sum(axis=0) / self.fraction
         out = []
-        for i, records in enumerate(counts.tolist()):
+        for i, records in enumerate(self.per_partition(self.sums.slices)):
             shares = {r.name: r.by_slice[i] for r in part.rules if i < len(r.by_slice)}
             known = {name: share for name, share in shares.items() if share is not None}
             best = max(known, key=lambda n: known[n], default=None)
@@ -310,7 +314,7 @@ class Figures:
                 model.Slice(
                     start=iso(edges_ms[i]),
                     end=iso(edges_ms[i + 1]),
-                    records=round(records),
+                    **_ends("records", records, whole=self.whole),
                     best=best,
                     best_share=known[best] if best else None,
                 )

@@ -120,7 +120,7 @@ class Sums:
     rare_byte_squares: float = 0.0
     strays: Any = None  # distinct pairs that no current rule of the best kind explains, as in keys
     buckets: dict[int, list[Any]] = field(default_factory=dict)  # signature -> [pairs, array[replicate, slice]]
-    top: list[Any] = field(default_factory=list)  # (records, bytes, key, partitions, records per replicate)
+    top: list[Any] = field(default_factory=list)  # (records, bytes, key, partitions, [records, bytes] per replicate)
     pairs: list[Any] = field(default_factory=list)  # unexplained pairs: hashes, partition, records
     schema_ids: dict[int, list[int]] = field(default_factory=dict)  # id -> [keys, records]
     schema_overflow: bool = False
@@ -424,7 +424,10 @@ class _Task:
                     int(per_key_bytes[i]),
                     key,
                     sorted(set(part[rows].tolist())),
-                    np.bincount(rep[rows], records[rows], self.plan.replicates).astype(np.int64).tolist(),
+                    [
+                        np.bincount(rep[rows], weights[rows], self.plan.replicates).astype(np.int64).tolist()
+                        for weights in (records, size)
+                    ],
                 )
             )
 

@@ -120,7 +120,7 @@ def intervals(sample: Any, truth: Any, path: str = "") -> Iterator[tuple[str, fl
     if isinstance(sample, list) and sample and isinstance(sample[0], dict):
         for i, item in enumerate(sample):
             # A list of things is matched by what the things are, and not by where they stand.
-            name = next((n for n in ("key", "group", "name", "partitions") if n in item), None)
+            name = next((n for n in ("key", "group", "name", "partitions", "start") if n in item), None)
             twin = next((t for t in truth if t[name] == item[name]), None) if name else None
             if twin is None:
                 assert "_low" not in json.dumps(item), f"{path}: {item} states an interval and is not in the truth"

@@ -144,6 +144,56 @@ def test_a_sample_says_so_and_shows_its_intervals() -> None:
     assert "95 % interval" not in render(impact())
 
 
+_SHOWN = {
+    "": (
+        *("records", "keyed_records", "null_keys", "empty_keys", "tombstones", "distinct_keys"),
+        "keys_in_several_partitions",
+    ),
+    "source": ("max_partition_share",),
+    "limits": ("hottest_key_share", "useful_partitions"),
+    "partitioner": ("fit", "unexplained_share"),
+    "partitioner.rules.0": ("records_share",),
+    "partitioner.writers.0": ("share",),
+    "slices.0": ("records",),
+    "candidates.1": (*("moved_keys", "moved_records", "max_partition_share", "imbalance", "gini", "same_index_share"),),
+    "top_keys.0": ("records", "share", "bytes_share"),
+    "groups.0": ("unread",),
+    "groups.0.overtaken.0": ("records",),
+}
+
+
+@pytest.mark.parametrize(("where", "figure"), [(where, f) for where, names in _SHOWN.items() for f in names])
+def test_every_figure_of_a_sample_shows_its_interval(where: str, figure: str) -> None:
+    plain = impact(sampled=True, mixture=True).to_json()
+    node = plain
+    for part in filter(None, where.split(".")):
+        node = node[int(part)] if part.isdigit() else node[part]
+    share = "share" in figure or figure == "fit"
+    node |= {f"{figure}_low": 0.123 if share else 12, f"{figure}_high": 0.987 if share else 98_765}
+    assert ("(12.3 % – 98.7 %)" if share else "(12 – 98,765)") in _Page(render(plain)).text
+
+
+def test_partitions_of_a_sample_show_their_intervals() -> None:
+    plain = impact(sampled=True).to_json()
+    m = len(plain["candidates"][0]["partition_records"])
+    plain["candidates"][0] |= {
+        "partition_records_low": [*range(m)],
+        "partition_records_high": [70_000 + p for p in range(m)],
+    }
+    plain["candidates"][0] |= {"partition_bytes_low": [5] * m, "partition_bytes_high": [9 << 20] * m}
+    plain |= {"bytes_low": 5, "bytes_high": 7 << 20}
+    text = _Page(render(plain)).text
+    assert "(3 – 70,003)" in text and "(5 B – 9.0 MiB)" in text and "(5 B – 7.0 MiB)" in text
+
+
+def test_bars_are_hot_by_the_records_they_show() -> None:
+    """Records without a key make partition 2 hot; the bars show keyed ones, and there it is as the others."""
+    report = impact(hot_share=0.01)
+    source = report.source.model_copy(update={"hot_partitions": [2], "keyed_partition_records": [100] * 6})
+    drawn = figures(render(report.model_copy(update={"source": source})))
+    assert "#000003" not in drawn["bars-12"]["data"][0]["marker"]["color"]
+
+
 def test_an_unkeyed_topic_is_told_to_grow_in_place() -> None:
     html = render(unkeyed().to_json())
     text = _Page(html).text

@@ -89,8 +89,8 @@ def test_the_largest_keys_are_exact(records: list[Record]) -> None:
         if r[0] is not None:
             sizes[r[0]] += r[3] + len(r[0])
     for records_, size, key, partitions, per_replicate in sums.top:
-        assert counts[key] == records_ == sum(per_replicate)
-        assert sizes[key] == size
+        assert counts[key] == records_ == sum(per_replicate[0])
+        assert sizes[key] == size == sum(per_replicate[1])
         assert partitions == sorted({r[1] for r in records if r[0] == key})
     wanted = sorted(counts.values(), reverse=True)[:3]
     assert sorted((t[0] for t in sums.top), reverse=True)[: len(wanted)] == wanted

@@ -56,6 +56,8 @@ class Writer(Model):
     name: str
     partitions: int
     share: float
+    share_low: float | None = None
+    share_high: float | None = None
     first_slice: int
     last_slice: int
 
@@ -81,6 +83,8 @@ class Partitioner(Model):
     same_as: list[str] = Field(default=[])
     sure: bool = True
     unexplained_share: float = 0.0
+    unexplained_share_low: float | None = None
+    unexplained_share_high: float | None = None
     writers: list[Writer] = Field(default=[])
     earlier_counts: list[int] = Field(default=[])
     rules: list[RuleShare] = Field(default=[])
@@ -98,6 +102,8 @@ class Slice(Model):
     start: str
     end: str
     records: int
+    records_low: int | None = None
+    records_high: int | None = None
     best: str | None
     best_share: float | None
 
@@ -110,14 +116,24 @@ class Source(Model):
     partition_records_low: list[int] | None = None
     partition_records_high: list[int] | None = None
     partition_bytes: list[int]
+    partition_bytes_low: list[int] | None = None
+    partition_bytes_high: list[int] | None = None
     keyed_partition_records: list[int]
+    keyed_partition_records_low: list[int] | None = None
+    keyed_partition_records_high: list[int] | None = None
     max_partition_share: float | None
     max_partition_share_low: float | None = None
     max_partition_share_high: float | None = None
     max_keyed_partition_share: float | None
+    max_keyed_partition_share_low: float | None = None
+    max_keyed_partition_share_high: float | None = None
     hot_partitions: list[int]
     imbalance: float | None
+    imbalance_low: float | None = None
+    imbalance_high: float | None = None
     gini: float | None
+    gini_low: float | None = None
+    gini_high: float | None = None
 
 
 class TopKey(Model):
@@ -131,10 +147,14 @@ class TopKey(Model):
     records_low: int | None = None
     records_high: int | None = None
     bytes: int
+    bytes_low: int | None = None
+    bytes_high: int | None = None
     share: float
     share_low: float | None = None
     share_high: float | None = None
     bytes_share: float
+    bytes_share_low: float | None = None
+    bytes_share_high: float | None = None
     partitions: list[int]
     """Where its records lie now."""
 

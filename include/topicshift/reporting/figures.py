@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from topicshift.core.impact import Candidate, Impact, RuleShare
+from topicshift.core.skew import hot_partitions
 
 NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#000005", "#000006"
 """Stand-ins that the page's script replaces by the colours of the light or the dark theme."""
@@ -72,7 +73,8 @@ def before_after(impact: Impact, candidate: Candidate) -> go.Figure:
         subplot_titles=(f"now: {len(now)} partitions", f"then: {len(then)} partitions"),
         shared_yaxes="all",
     )
-    hot = set(impact.source.hot_partitions), set(candidate.hot_partitions)
+    # Of the keyed records, as the bars are: a partition may be hot by records without a key.
+    hot = set(hot_partitions(impact.source.keyed_partition_records)), set(candidate.hot_partitions)
     for row, (values, colour) in enumerate(((now, NOW), (then, THEN)), 1):
         error = _interval(candidate) if row == 2 else None
         figure.add_trace(
