@@ -221,7 +221,9 @@ def test_a_client_that_changed_half_way(
     assert earlier.partitioner.name == "consistent"
 
 
+@pytest.mark.parametrize("before", [1, 4])
 def test_an_earlier_in_place_increase(
+    before: int,
     job: Any,
     spark: SparkSession,
     broker: EmbeddedBroker,
@@ -229,7 +231,7 @@ def test_an_earlier_in_place_increase(
     make_topic: Callable[..., str],
     tmp_path: Path,
 ) -> None:
-    topic = make_topic(4)
+    topic = make_topic(before)
     records = repeated([b"customer-%d" % i for i in range(300)], 1500)
     produce(broker, topic, records, partitioner="murmur2_random")
     for future in admin_client.create_partitions([NewPartitions(topic, N)]).values():
@@ -243,7 +245,7 @@ def test_an_earlier_in_place_increase(
     assert found.partitioner.name == "murmur2"
     assert found.partitioner.fit == 1.0
     assert found.partitioner.verdict == "earlier_increase"
-    assert found.partitioner.earlier_counts == [4]
+    assert found.partitioner.earlier_counts == [before]
     assert {f.code for f in found.findings} >= {"TS703", "TS707"}
 
 

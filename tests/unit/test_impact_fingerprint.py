@@ -154,7 +154,10 @@ def hashed(keys: Sequence[bytes]) -> object:
     return hash_keys(np.frombuffer(b"".join(keys), np.uint8), np.cumsum([0, *map(len, keys)]))
 
 
-@pytest.mark.parametrize(("before", "after", "share"), [(6, 12, 0.5), (4, 10, 0.3), (12, 30, 0.8), (5, 6, 0.05)])
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [(6, 12, 0.5), (4, 10, 0.3), (12, 30, 0.8), (5, 6, 0.05), (1, 12, 0.5), (1, 2, 0.4), (1, 12, 0.95), (1, 6, 0.05)],
+)
 def test_records_from_before_an_in_place_increase_are_recognised(before: int, after: int, share: float) -> None:
     old, new = at("murmur2", before), at("murmur2", after)
     writes = written(lambda k, i: (old if i < 4000 * share else new)(k, i))
@@ -171,6 +174,31 @@ def test_records_from_before_an_in_place_increase_are_recognised(before: int, af
     assert part.fit == 1.0
     assert part.earlier_counts == [before]
     assert part.unexplained_share == 0
+
+
+def test_two_earlier_increases_the_first_from_one_partition() -> None:
+    counts = [1] * 7 + [4] + [12] * 2
+    writes = written(lambda k, i: at("murmur2", counts[i * 10 // 4000])(k, i))
+    pairs = Counter(w[:2] for w in writes)
+    found = earlier_counts(
+        hashed([k for k, _ in pairs]), np.array([p for _, p in pairs]), np.array(list(pairs.values())), 12, ["murmur2"]
+    )
+    part = fingerprint(observe(writes, 12, found))
+    assert (part.verdict, part.name, part.fit) == ("earlier_increase", "murmur2", 1.0)
+    assert part.earlier_counts == [1, 4]
+
+
+@pytest.mark.parametrize("n", [2, 12])
+def test_a_client_that_names_partition_0_is_no_earlier_increase(n: int) -> None:
+    """The same partitions as of a topic that once had one, but at the same time as all others."""
+    writes = written(lambda k, i: 0 if i % 3 == 0 else at("murmur2", n)(k, i))
+    part = fingerprint(observe(writes, n, [RuleAt("murmur2", 1)]))
+    assert part.name is None and part.earlier_counts == []
+    assert part == fingerprint(observe(writes, n))
+    only = [(key, 0, slice_) for key, _, slice_ in writes]
+    assert fingerprint(observe(only, 12, [RuleAt("murmur2", 1)])).earlier_counts == []
+    at_once = [(key, partition, 0) for key, partition, _ in writes]
+    assert fingerprint(observe(at_once, n, [RuleAt("murmur2", 1)])).earlier_counts == []
 
 
 def test_another_rule_is_no_earlier_count() -> None:

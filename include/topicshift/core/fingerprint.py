@@ -31,6 +31,7 @@ _OVER_CHANCE = 0.2
 _PAIRS = 12
 """Fewer pairs than this are never called a writer of their own."""
 MAX_EARLIER = 3
+_MAX_WRITERS = 6
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,9 @@ def fingerprint(
         )
     current = range(len(RULES))
     shares = {seen.rules[i].name: _share(seen, i) for i in current}
-    writers, left = _writers(seen, total)
-    unexplained = left / total
+    writers, left = _writers(seen)
+    rest = _part(seen, left)
+    unexplained = rest.value
     kept = [w for w in writers if w.share > max_unexplained]
     best = max(current, key=lambda i: (_explained(seen, i), -i))
     names, counts = {w.name for w in kept}, {w.partitions for w in kept}
@@ -111,7 +113,9 @@ def fingerprint(
         fit = shares[name]
     elif fine and len(names) == 1:
         verdict, name = "earlier_increase", kept[0].name
-        fit = _union_share(seen, [i for i, r in enumerate(seen.rules) if r.name == name])
+        fit = _union_share(
+            seen, [i for i, r in enumerate(seen.rules) if r.name == name or (r.partitions == 1 and 1 in counts)]
+        )
     elif len(names) > 1 or kept:
         verdict = "mixture"
     else:
@@ -130,6 +134,8 @@ def fingerprint(
         # How likely is it that some rule agrees with every pair by chance?
         sure=seen.partitions > 1 and len(RULES) * float(seen.partitions) ** -min(pairs, 600) < 0.001,
         unexplained_share=unexplained,
+        unexplained_share_low=rest.low if sampled else None,
+        unexplained_share_high=rest.high if sampled else None,
         writers=writers,
         earlier_counts=sorted({w.partitions for w in writers if w.partitions != seen.partitions}),
         rules=[_rule_share(seen, i, shares[seen.rules[i].name], pairs) for i in current],
@@ -167,42 +173,84 @@ def _share(seen: Observed, bit: int) -> Interval:
     return _union_share(seen, [bit])
 
 
-def _writers(seen: Observed, total: int) -> tuple[list[Writer], int]:
-    """The writers, largest first, and the records that none of them explains."""
+def _part(seen: Observed, buckets: Iterable[Bucket]) -> Interval:
+    """The share that these signatures have of the records."""
+    whole = _replicates(seen, None)
+    mine = [0.0] * len(whole)
+    for bucket in buckets:
+        mine = [a + b for a, b in zip(mine, bucket.per_replicate, strict=True)]
+    share = ratio(mine, whole, seen.fraction, comparisons=len(RULES), burst=seen.burst)
+    return share or Interval(0.0, 0.0, 0.0)
+
+
+def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket]]:
+    """The writers, largest first, and the signatures that none of them explains."""
+    one = next((i for i, r in enumerate(seen.rules) if i >= len(RULES) and r.partitions == 1), None)
+    bits = _greedy(seen, seen.buckets)
+    if one is not None:
+        # While the topic had one partition every rule put every key there, and so does a client that names partition
+        # 0. What lies elsewhere tells the rule of today; only the time tells whether partition 0 was all there was.
+        elsewhere = _greedy(seen, {mask: b for mask, b in seen.buckets.items() if not mask >> one & 1})
+        bits = [*elsewhere, one] if elsewhere and _came_first(seen, one, elsewhere) else bits
     left = dict(seen.buckets)
     found: list[Writer] = []
-    taken: set[int] = set()
-    while left and len(found) < 6:
-        records = sum(b.total for b in left.values())
-        pairs = sum(b.pairs for b in left.values())
-        gains = {
-            i: sum(b.total for mask, b in left.items() if mask >> i & 1)
-            for i in range(len(seen.rules))
-            if i not in taken
-        }
-        # Over chance, as a rule at a small count agrees often without having been used.
-        bit = max(gains, key=lambda i: (gains[i] / records - 1 / seen.rules[i].partitions, -i))
+    for bit in bits:
         rule = seen.rules[bit]
-        explained_pairs = sum(b.pairs for mask, b in left.items() if mask >> bit & 1)
-        # Both by records and by pairs: one hot key that happens to agree is not a writer.
-        chance = 1 / rule.partitions + _OVER_CHANCE * (1 - 1 / rule.partitions)
-        enough = pairs >= _PAIRS or not found
-        if not enough or gains[bit] < chance * records or explained_pairs < chance * pairs:
-            break
         mine = [b for mask, b in left.items() if mask >> bit & 1]
         first, last = _slices(mine) if found else _slices_of_largest(seen, bit)
+        share = _part(seen, mine)
         found.append(
             Writer(
-                name=rule.name,
+                name=found[0].name if bit == one else rule.name,
                 partitions=rule.partitions,
-                share=gains[bit] / total,
+                share=share.value,
+                share_low=share.low if seen.fraction < 1 else None,
+                share_high=share.high if seen.fraction < 1 else None,
                 first_slice=first,
                 last_slice=last,
             )
         )
-        taken.add(bit)
         left = {mask: b for mask, b in left.items() if not mask >> bit & 1}
-    return found, sum(b.total for b in left.values())
+    return found, list(left.values())
+
+
+def _greedy(seen: Observed, buckets: Mapping[int, Bucket]) -> list[int]:
+    """The rules that explain clearly more of what is left than chance does, one after the other."""
+    left = dict(buckets)
+    taken: list[int] = []
+    rules = [i for i, r in enumerate(seen.rules) if i < len(RULES) or r.partitions > 1]
+    while left and len(taken) < _MAX_WRITERS:
+        records = sum(b.total for b in left.values())
+        pairs = sum(b.pairs for b in left.values())
+        gains = {i: sum(b.total for mask, b in left.items() if mask >> i & 1) for i in rules if i not in taken}
+        # Over chance, as a rule at a small count agrees often without having been used.
+        bit = max(gains, key=lambda i: (gains[i] / records - 1 / seen.rules[i].partitions, -i))
+        explained_pairs = sum(b.pairs for mask, b in left.items() if mask >> bit & 1)
+        # Both by records and by pairs: one hot key that happens to agree is not a writer.
+        chance = 1 / seen.rules[bit].partitions
+        chance += _OVER_CHANCE * (1 - chance)
+        enough = pairs >= _PAIRS or not taken
+        if not enough or gains[bit] < chance * records or explained_pairs < chance * pairs:
+            break
+        taken.append(bit)
+        left = {mask: b for mask, b in left.items() if not mask >> bit & 1}
+    return taken
+
+
+def _came_first(seen: Observed, one: int, others: Sequence[int]) -> bool:
+    """Whether what only one partition explains was written before there was anything in other partitions.
+
+    The two may meet in one time slice, but most records have to lie before or after it.
+    """
+    known = sum(1 << bit for bit in others)
+    old = _per_slice(b for mask, b in seen.buckets.items() if mask >> one & 1 and not mask & known)
+    new = _per_slice(b for mask, b in seen.buckets.items() if not mask >> one & 1)
+    return any(
+        sum(old[s + 1 :]) <= MAX_UNEXPLAINED * sum(old)
+        and sum(new[:s]) <= MAX_UNEXPLAINED * sum(new)
+        and 2 * (sum(old[:s]) + sum(new[s + 1 :])) > sum(old) + sum(new)
+        for s in range(min(len(old), len(new)))
+    )
 
 
 def _per_slice(buckets: Iterable[Bucket]) -> list[int]:
@@ -266,12 +314,13 @@ def earlier_counts(
         hashes: hashes of the keys of a random sample of pairs.
         lies_in: int[n], the partition each pair lies in.
         weights: int[n], its records.
-        partitions: the source's count; Kafka only ever adds partitions, so only smaller ones are tried.
+        partitions: the source's count; Kafka only ever adds partitions, so only smaller ones are tried. One partition
+            is named where most of what is left lies in partition 0: whether that is so by time, the signatures tell.
         names: the rules to try, the one that explains most today first.
     """
     import numpy as np
 
-    if not len(lies_in) or partitions < 3:
+    if not len(lies_in) or partitions < 2:
         return []
     found: list[RuleAt] = []
     rest = hashes.place(RULE[names[0]], partitions) != lies_in
@@ -293,7 +342,9 @@ def earlier_counts(
                 if best is None or (lead, count) > best[:2]:
                     best = (lead, count, RuleAt(name, count))
         if best is None:
-            break
+            if RuleAt(names[0], 1) in found or 2 * weight[where == 0].sum() <= whole:
+                break
+            best = (0.0, 1, RuleAt(names[0], 1))
         found.append(best[2])
         rest = rest & (hashes.place(RULE[best[2].name], best[2].partitions) != lies_in)
     return found

@@ -148,8 +148,8 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             code="TS703",
             level=Level.WARNING,
             subject=impact.topic,
-            seen=f"Some records were placed when the topic had {counts} partitions, before it had "
-            f"{impact.source.partitions}.",
+            seen=f"Some records were placed when the topic had {counts} partition{'' if counts == '1' else 's'}, "
+            f"before it had {impact.source.partitions}.",
             why="Keys that moved then have records in two partitions; their old records have no order to the new ones.",
             do="Let every group read past these records before the cut-over, which the drain proves anyway.",
         )
