@@ -13,8 +13,8 @@ wrong use, 4 when something could not be read. Credentials come from the propert
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
+import pwd
 import secrets
 import sys
 import time
@@ -38,7 +38,7 @@ from topicshift.core.partitioning import RULES, KeyHashes
 from topicshift.core.sampling import CONFIDENCE, Design
 from topicshift_spark import impact_groups, impact_query
 from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
-from topicshift_spark.impact_ranges import SLICES, between, parse_sample, parse_time, sampled, slice_edges
+from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges
 from topicshift_spark.impact_scan import ScanPlan, Sums, merge, nothing
 from topicshift_spark.result import prepare_folder, run, write_json, write_text
 from topicshift_spark.session import cores, get_session, ship_code
@@ -93,14 +93,16 @@ def parse_candidates(text: str) -> tuple[int, ...]:
     """``12,24,30`` as ascending distinct counts. Raises ``SpecError`` with the one that is wrong."""
     found = set()
     for word in filter(None, (w.strip() for w in text.split(","))):
-        if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= MAX_CANDIDATE:
+        if not is_number(word) or not 1 <= int(word) <= MAX_CANDIDATE:
             raise SpecError(
-                f"--candidates: {word!r} is not a partition count. Give whole numbers from 1 to {MAX_CANDIDATE:,}, "
-                "separated by commas, for instance 12,24,30."
+                f"--candidates: {word[:40]!r} is not a partition count. Give whole numbers from 1 to "
+                f"{MAX_CANDIDATE:,}, separated by commas, for instance 12,24,30."
             )
         found.add(int(word))
     if not found or len(found) > MAX_CANDIDATES:
-        raise SpecError(f"--candidates {text!r}: give 1 to {MAX_CANDIDATES} partition counts, for instance 12,24,30.")
+        raise SpecError(
+            f"--candidates {text[:80]!r}: give 1 to {MAX_CANDIDATES} partition counts, for instance 12,24,30."
+        )
     return tuple(sorted(found))
 
 
@@ -320,10 +322,13 @@ def impact_of(
 
 
 def _user() -> str:
-    """Who runs this, as the operating system says it: a container may have a number without a name."""
+    """Who runs this, as the operating system says it, and not the environment, which anybody can set.
+
+    In a container a user may be a number without a name.
+    """
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return f"uid {os.getuid()}"
 
 
@@ -403,12 +408,16 @@ def _unreadable(topic: str, error: Exception) -> Unreadable:
 
 
 def _write_report(folder: Path, answer: dict[str, Any]) -> None:
-    """``impact.html``, last and guarded: a report that cannot be drawn takes nothing from the figures."""
+    """``impact.html``, last and guarded: a report that cannot be drawn takes nothing from the figures.
+
+    One of an earlier run does not stay beside figures that are not its own.
+    """
     try:
         from topicshift_spark.report import render_impact
 
         write_text(folder / "impact.html", render_impact(answer))
     except Exception as error:  # noqa: BLE001
+        (folder / "impact.html").unlink(missing_ok=True)
         print(f"warning: impact.html was not written ({type(error).__name__}: {error})", file=sys.stderr)
 
 

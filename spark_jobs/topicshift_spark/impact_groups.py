@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from topicshift.core.errors import SpecError
 from topicshift.core.partitioning import RULE, hash_keys
 from topicshift.core.sampling import Design
+from topicshift_spark.impact_ranges import is_number
 from topicshift_spark.impact_scan import binary
 from topicshift_spark.source import Range
 
@@ -68,7 +69,7 @@ def read_groups(path: str) -> dict[str, dict[int, int | None]]:
         out[group] = {}
         for partition, offset in offsets.items():
             good = offset is None or (isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0)
-            if not str(partition).isdigit() or not good:
+            if not is_number(str(partition)) or not good:
                 raise SpecError(
                     f"--groups-file {path}: group {group!r}, partition {partition!r}: {offset!r} is not an offset. "
                     "Give a number from 0, or null where nothing was committed."

@@ -16,6 +16,11 @@ _ZOOMS = 8
 _CROWDED = 0.6
 
 
+def is_number(text: str) -> bool:
+    """Whether these are the ASCII digits of a whole number that any 32 bits hold."""
+    return text.isascii() and text.isdecimal() and len(text) <= 9
+
+
 def parse_time(option: str, text: str | None) -> int | None:
     """ISO 8601 (UTC unless it says otherwise) as milliseconds since the epoch. Raises ``SpecError``."""
     if text is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +25,8 @@ def parse(tmp_path: Path, **changes: str) -> job.Request:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "12,x", "0", "-3", "1.5", "12;24", "100001", "١٢", ",".join(map(str, range(1, 60)))]
+    "text",
+    ["", "x", "12,x", "0", "-3", "1.5", "12;24", "100001", "9" * 5000, "١٢", "²", ",".join(map(str, range(1, 60)))],
 )
 def test_candidates_that_make_no_sense(tmp_path: Path, text: str) -> None:
     with pytest.raises(SpecError, match="--candidates"):
@@ -74,7 +77,17 @@ def test_unknown_options_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     "groups",
-    ["[]", "{", '{"g": 3}', '{"g": {"zero": 1}}', '{"g": {"0": -1}}', '{"g": {"0": true}}', '{"g": {"0": "5"}}'],
+    [
+        "[]",
+        "{",
+        '{"g": 3}',
+        '{"g": {"zero": 1}}',
+        '{"g": {"0": -1}}',
+        '{"g": {"0": true}}',
+        '{"g": {"0": "5"}}',
+        '{"g": {"²": 1}}',
+        '{"g": {"%s": 1}}' % ("9" * 5000),
+    ],
 )
 def test_groups_files_that_make_no_sense(tmp_path: Path, groups: str) -> None:
     file = tmp_path / "groups.json"
@@ -100,6 +113,23 @@ def test_keys_are_shown_only_when_asked(tmp_path: Path) -> None:
     assert shown("straße".encode()) == "straße"
     assert shown(b"\x00\xff") == "0x00ff"
     assert len(shown(b"k" * 1_000_000)) < 1000
+
+
+def test_who_saw_keys_is_not_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "mallory")
+    assert job._user() == pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(job.os, "getuid", lambda: 4_000_000_000)
+    assert job._user() == "uid 4000000000"
+
+
+def test_no_report_of_an_earlier_run_stays_beside_new_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "impact.html").write_text("of other figures")
+    job._write_report(tmp_path, {"topic": "cannot be drawn"})
+    assert list(tmp_path.iterdir()) == []
+    assert "impact.html was not written" in capsys.readouterr().err
 
 
 def test_credentials_come_from_the_file_and_are_translated(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ RULES: tuple[Rule, ...] = (
             "librdkafka consistent, consistent_random (default)",
             "kafka-go CRC32Balancer",
             "ruby-kafka",
+            "Sarama NewConsistentCRCHashPartitioner",
             "franz-go SaramaHasher with CRC32",
         ),
         "CRC32; consistent puts empty and null keys into partition 0 (the CRC of nothing), "
