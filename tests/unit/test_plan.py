@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.impact_sample import impact, unkeyed
 from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
 
 from topicshift.core.cluster import Acl, TopicInfo
@@ -31,9 +33,35 @@ def test_the_sizing_block_becomes_a_number() -> None:
     assert plan.sizing is not None and plan.sizing.minimum == 25
     assert plan.target is not None and plan.target.partitions == 30
     for text in (str(plan), plan_markdown(plan, None, "")):
-        for words in ("with 25% headroom at least 25", "Runner-up: 36", "Not checked: 2 x brokers x cores"):
+        for words in ("with 25% headroom at least 25", "Runner-up: 36", "2 x brokers x cores: the cores"):
             assert words in text
-    assert "Runner-up" not in str(make_plan(spec(), world()))
+    plain = make_plan(spec(), world())
+    assert "Runner-up" not in str(plain)
+    assert "not checked       2 x brokers x cores: the cores of a broker are not known." in str(plain)
+    assert "Not checked: 2 x brokers" in plan_markdown(plain, None, "")
+    assert "not checked" not in str(make_plan(spec(broker_cores=8), world()))
+
+
+@pytest.mark.parametrize(("counts", "then"), [((12, 30), "%"), ((12,), "not known")])
+def test_the_question_for_approval_shows_the_impact_and_links_to_it(counts: tuple[int, ...], then: str) -> None:
+    """Also where the count was not among those measured."""
+    report = impact(counts=counts).to_json()
+    text = plan_markdown(make_plan(spec(), world(impact=report)), report, "https://a/impact.html")
+    assert f"| records, distinct keys | {report['records']:,}, {report['distinct_keys']:,} |" in text
+    assert re.search(r"\| largest partition now, then \| [0-9.]+%, .*" + then + r" \|", text)
+    assert ("keys that change their partition" in text) is (30 in counts)
+    assert "murmur2 (100.0%)" in text and "[Full report](https://a/impact.html)" in text
+
+
+def test_the_question_for_approval_of_an_empty_source() -> None:
+    report = unkeyed().to_json() | {"records": 0, "null_keys": 0, "kind": "empty"}
+    report["source"] |= {"max_partition_share": None, "max_keyed_partition_share": None}
+    report["candidates"] = [{"partitions": 30, "moved_keys": 0, "moved_records": 0, "max_partition_share": None}]
+    plan = make_plan(spec(), world(impact=report | {"topic": "payments", "topic_id": world().source.topic_id}))
+    assert plan.ok
+    text = plan_markdown(plan, report, "https://a/impact.html")
+    assert "| records, distinct keys | 0, 0 |" in text and "not known, not known" in text
+    assert "not recognised (not known)" in text
 
 
 def test_configs_and_rights_go_along() -> None:

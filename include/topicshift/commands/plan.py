@@ -109,6 +109,8 @@ def _show(plan: Plan) -> None:
     out.print(f"plan {plan.plan_hash[:12]}, taken {plan.taken_at}, cluster {escape(str(plan.cluster_id))}")
     for text in plan.why:
         out.print(f"  {escape(text)}")
+    for text in plan.unchecked:
+        out.print(f"  [yellow]not checked:[/] {escape(text)}")
     if plan.actions:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(style="cyan", no_wrap=True)

@@ -115,7 +115,8 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
         return
     if part.verdict == "mixture" and len({w.name for w in part.writers if w.share > max_unexplained}) > 1:
         writers = ", ".join(
-            f"{w.name} at {w.partitions} partitions {w.share:.1%} ({_when(impact, w.first_slice, w.last_slice)})"
+            f"{w.name} at {w.partitions} partition{'' if w.partitions == 1 else 's'} {w.share:.1%} "
+            f"({_when(impact, w.first_slice, w.last_slice)})"
             for w in part.writers
         )
         yield Finding(

@@ -21,7 +21,14 @@ from topicshift.core.duration import format_duration
 from topicshift.core.fence_acl import deny_bindings
 from topicshift.core.findings import Finding, Level
 from topicshift.core.kafka_rules import next_target_name
-from topicshift.core.sizing import SizingInput, SizingResult, recommend, record_bytes_from_impact, skew_from_impact
+from topicshift.core.sizing import (
+    CORES_UNKNOWN,
+    SizingInput,
+    SizingResult,
+    recommend,
+    record_bytes_from_impact,
+    skew_from_impact,
+)
 from topicshift.core.snapshot import OtherMigration, Snapshot
 from topicshift.core.spec import Approval, Cutover, Sizing, Spec
 from topicshift.core.target import target_acls, target_configs
@@ -127,10 +134,16 @@ class Plan(Model):
 
     @property
     def why(self) -> list[str]:
-        """Why this count, where it was worked out from rates: reasons, runner-up, and what could not be checked."""
-        if self.sizing is None:
-            return []
-        return [*self.sizing.reasons, *(f"Not checked: {bound}" for bound in self.sizing.unchecked)]
+        """Why this count, where it was worked out from rates: reasons and runner-up."""
+        return list(self.sizing.reasons) if self.sizing else []
+
+    @property
+    def unchecked(self) -> list[str]:
+        """Bounds of the count that could not be checked, and what is missing for it."""
+        if self.sizing is not None:
+            return list(self.sizing.unchecked)
+        known = self.target is None or self.spec.broker_cores is not None
+        return [] if known else [CORES_UNKNOWN]
 
     def lines(self) -> list[str]:
         """The plan as lines of plain text: what is there, what will be done, what was found."""
@@ -139,6 +152,7 @@ class Plan(Model):
             out[0] += f": {self.source.partitions} -> {self.target.partitions} partitions"
         out += [f"plan {self.plan_hash[:12]}, taken {self.taken_at}", ""]
         out += [f"{'' if i else 'sizing':<18}{text}" for i, text in enumerate(self.why)]
+        out += [f"{'' if i else 'not checked':<18}{text}" for i, text in enumerate(self.unchecked)]
         step = ""
         for action in self.actions:
             out.append(f"{action.step if action.step != step else '':<18}{action.text}")

@@ -41,6 +41,8 @@ OPEN_FILES = 1024
 USUAL_REPLICAS = 3
 """Taken where the replication factor is not known (fewer where there are fewer brokers)."""
 
+CORES_UNKNOWN = "2 x brokers x cores: the cores of a broker are not known."
+
 _WEIGHTS = {"flink": 4.0, "source": 3.0, "brokers": 2.0}
 _COST_OF_DOUBLING = 4.0
 _ROUND = (4, 6, 8, 12, 18, 24, 30, 36, 48, 60, 72, 90, 120, 180, 240, 360, 480, 720, 960, 1440, 2880, 5040)
@@ -350,7 +352,7 @@ def _unchecked(given: SizingInput) -> list[str]:
             "is not known."
         )
     elif given.cores_per_broker is None:
-        out.append("2 x brokers x cores: the cores of a broker are not known.")
+        out.append(CORES_UNKNOWN)
     if given.brokers is not None and given.replication_factor is None:
         taken = min(USUAL_REPLICAS, given.brokers)
         out.append(

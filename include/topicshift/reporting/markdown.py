@@ -33,23 +33,10 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
     ]
     if plan.why:
         out += [f"#### Why {target.partitions} partitions", "", *(f"- {text}" for text in plan.why), ""]
-    chosen = next((c for c in (impact or {}).get("candidates", []) if c.get("partitions") == target.partitions), None)
-    if impact and chosen:
-        keyed = impact.get("keyed_records") or 0
-        share = f" ({chosen['moved_records'] / keyed:.0%} of the keyed records)" if keyed else ""
-        out += [
-            "| impact | |",
-            "|---|---|",
-            f"| records, distinct keys | {impact['records']:,}, {impact['distinct_keys']:,} |",
-            f"| keys that change their partition | {chosen['moved_keys']:,}{share} |",
-            f"| largest partition now, then | {impact['source']['max_partition_share']:.1%}, "
-            f"{chosen['max_partition_share']:.1%} |",
-            f"| rule that placed the keys | {impact['partitioner'].get('name') or 'not recognised'} "
-            f"({impact['partitioner'].get('fit') or 0:.1%}) |",
-            "",
-            f"[Full report]({impact_url})",
-            "",
-        ]
+    if plan.unchecked:
+        out += [*(f"- Not checked: {text}" for text in plan.unchecked), ""]
+    if impact:
+        out += [*_impact_rows(impact, target.partitions), "", f"[Full report]({impact_url})", ""]
     shown = [f for f in plan.findings if f.level is not Level.INFO]
     if shown:
         out += ["#### Findings", ""]
@@ -61,6 +48,30 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
     out += ["#### What will be done", "", "| step | |", "|---|---|"]
     out += [f"| {a.step} | {_cell(a.text)} |" for a in plan.actions]
     return "\n".join(out)
+
+
+def _impact_rows(impact: Mapping[str, Any], partitions: int) -> list[str]:
+    """The impact of the chosen count as a table; of an empty topic, or a count that was not measured, what is known."""
+    measured: list[dict[str, Any]] = impact.get("candidates", [])
+    chosen = next((c for c in measured if c.get("partitions") == partitions), {})
+    out = [
+        "| impact | |",
+        "|---|---|",
+        f"| records, distinct keys | {impact['records']:,}, {impact['distinct_keys']:,} |",
+    ]
+    if chosen:
+        keyed = impact.get("keyed_records") or 0
+        share = f" ({chosen['moved_records'] / keyed:.0%} of the keyed records)" if keyed else ""
+        out.append(f"| keys that change their partition | {chosen['moved_keys']:,}{share} |")
+    rule = impact["partitioner"]
+    now, then = impact["source"].get("max_partition_share"), chosen.get("max_partition_share")
+    out.append(f"| largest partition now, then | {_share(now)}, {_share(then)} |")
+    out.append(f"| rule that placed the keys | {rule.get('name') or 'not recognised'} ({_share(rule.get('fit'))}) |")
+    return out
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.1%}"
 
 
 def cutover_markdown(
