@@ -53,6 +53,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
 }
 MAX_CANDIDATES = 50
+MAX_TOGETHER = 250_000
 _DRIVER_BYTES = 256 << 20  # answers that the driver holds together
 _OFFSETS_PER_TASK = 2_000_000
 _SMALL = 100_000  # below this many offsets one task a partition is quicker than splitting
@@ -102,6 +103,11 @@ def parse_candidates(text: str) -> tuple[int, ...]:
     if not found or len(found) > MAX_CANDIDATES:
         raise SpecError(
             f"--candidates {text[:80]!r}: give 1 to {MAX_CANDIDATES} partition counts, for instance 12,24,30."
+        )
+    if sum(found) > MAX_TOGETHER:
+        raise SpecError(
+            f"--candidates: together these counts are {sum(found):,} partitions, and each of them gets its figures. "
+            f"Give counts whose sum is at most {MAX_TOGETHER:,}."
         )
     return tuple(sorted(found))
 

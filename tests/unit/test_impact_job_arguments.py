@@ -33,6 +33,12 @@ def test_candidates_that_make_no_sense(tmp_path: Path, text: str) -> None:
         parse(tmp_path, candidates=text)
 
 
+def test_counts_that_no_report_could_hold_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    assert sum(parse(tmp_path, candidates="50000,99999,100000").candidates) == 249_999
+    with pytest.raises(SpecError, match="together these counts are 299,997 partitions"):
+        parse(tmp_path, candidates="100000,99999,99998")
+
+
 def test_candidates_are_sorted_and_distinct(tmp_path: Path) -> None:
     assert parse(tmp_path, candidates="30, 12,24,12").candidates == (12, 24, 30)
 
