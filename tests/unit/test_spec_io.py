@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import timedelta
 from pathlib import Path
 
@@ -102,6 +103,10 @@ ignore_groups: [{group: x, reason: hello}, {group: x, reason: hello}]
         ({"partitions": {"throughput": 5}}, "partitions.per_consumer", "missing"),
         ({"partitions": {"throughput": 5, "per_consumer": 0}}, "partitions.per_consumer", "above 0"),
         ({"partitions": {"throughput": 5, "per_consumr": 1}}, "partitions.per_consumr", "`per_consumer`"),
+        ({"partitions": {"throughput": 1e12, "per_consumer": 1}}, "partitions", "more than the 200,000"),
+        ({"partitions": {"throughput": math.inf, "per_consumer": 1}}, "partitions.throughput", "not a number"),
+        ({"partitions": {"throughput": 5, "per_consumer": 1e-320}}, "partitions", "more than the 200,000"),
+        ({"partitions": {"throughput": 5, "per_consumer": 1, "multiple_of": 10**9}}, "partitions", "a multiple of"),
         ({"freeze_budget": "soon"}, "freeze_budget", "not a duration"),
         ({"freeze_budget": "1s"}, "freeze_budget", "too short"),
         ({"replication_factor": 0}, "replication_factor", "at least 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,9 @@ def command(
     if group and not measure:
         raise SpecError("--group needs --measure: a group's rate shows only over time. Add for instance --measure 30s.")
     values: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    for name, value in {**values, "headroom": headroom, "factor": factor}.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SpecError(f"--{name.replace('_', '-')} {value} is no number to work with. Give a finite one.")
     cores = values.pop("cores", None)
     rates: MeasuredRates | None = None
     topic_id = None

@@ -30,6 +30,8 @@ from topicshift.core.skew import useful_partitions
 SWEET_SPOT = (12, 50)
 MANY = 500
 """Above this many partitions a topic costs noticeable file handles, elections and replication lag."""
+MOST = 200_000
+"""More partitions than this no cluster holds."""
 MAX_REPLICAS_PER_BROKER = 500
 """Replicas of one topic that one broker should hold at most."""
 FILES_PER_SEGMENT = 3
@@ -152,20 +154,30 @@ def bounds_problems(count: int, *, brokers: int | None, cores: int | None, repli
     return out
 
 
+def least(rates: SizingInput) -> int:
+    """The smallest count that carries the rates. Raises ``ValueError`` where it is more than any cluster holds."""
+    raw = max(rates.throughput / rates.per_consumer, rates.throughput / (rates.per_partition or math.inf))
+    wanted = raw * (1 + rates.headroom)
+    if wanted <= MOST:
+        minimum = max(1, _ceil(wanted))
+        if math.ceil(minimum / (rates.multiple_of or 1)) * (rates.multiple_of or 1) <= MOST:
+            return minimum
+    multiple = f", a multiple of {rates.multiple_of}" if rates.multiple_of else ""
+    raise ValueError(
+        f"{wanted:,.0f} partitions{multiple} would be needed, more than the {MOST:,} that a cluster holds; check the "
+        f"rates: {rates.throughput:g} records/s wanted, {rates.per_consumer:g} per consumer"
+    )
+
+
 def recommend(given: SizingInput) -> SizingResult:
     """Work out the count. Same input, same output.
 
-    Raises ``ValueError`` when the rates ask for more partitions than Kafka could ever hold (200,000).
+    Raises ``ValueError`` when the rates ask for more partitions than Kafka could ever hold (:data:`MOST`).
     """
     consumer = given.throughput / given.per_consumer
     producer = given.throughput / given.per_partition if given.per_partition else None
     raw = max(consumer, producer or 0.0)
-    minimum = max(1, _ceil(raw * (1 + given.headroom)))
-    if minimum > 200_000:
-        raise ValueError(
-            f"{minimum} partitions would be needed, more than a cluster holds; check the rates: "
-            f"{given.throughput:g} records/s wanted, {given.per_consumer:g} per consumer"
-        )
+    minimum = least(given)
     counts = [_facts(c, given, raw, minimum) for c in _candidates(minimum, given)]
     ranked = sorted(counts, key=lambda f: (bool(f.problems), -f.score, f.partitions))
     best, second = ranked[0], ranked[1] if len(ranked) > 1 else None

@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from topicshift.core.base import Model
 from topicshift.core.duration import Duration, format_duration
 from topicshift.core.kafka_rules import principal_problem, topic_name_problem
+from topicshift.core.sizing import MOST, SizingInput, least
 
 KINDS = ("route", "manual")
 """The kinds of participant for which a controller exists."""
@@ -160,6 +161,18 @@ class Sizing(Model):
         title="Multiple of",
         description="Round up to a multiple of this number, for instance the parallelism of a Flink source.",
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Sizing:
+        try:
+            least(SizingInput(**self.model_dump()))
+        except ValueError as error:
+            raise problem(
+                f"{error}",
+                "A plan could not name a count.",
+                "Write both rates in records per second, and see which of them is wrong.",
+            ) from None
+        return self
 
 
 class Window(Model):
@@ -325,7 +338,7 @@ def _partitions_kind(value: Any) -> str:
     return "sizing" if isinstance(value, dict | Sizing) else "count"
 
 
-Count = Annotated[int, Field(ge=1, le=200_000)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Partitions = Annotated[
     Annotated[Count, Tag("count")] | Annotated[Sizing, Tag("sizing")], Discriminator(_partitions_kind)
 ]
