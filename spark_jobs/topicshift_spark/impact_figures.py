@@ -70,6 +70,9 @@ class Figures:
         self.burst_bytes = burst_of(sums.rare_bytes, sums.rare_byte_squares)
         if not sums.rare_bytes and (records := int(sums.records.sum())):
             self.burst_bytes = max(1.0, int(sums.value_bytes.sum()) / records)
+        # What belongs to a time lies together: a range that was read is in it or not, and counts once.
+        ranges = int((sums.records > 0).sum())
+        self.burst_in_time = max(self.burst, int(sums.records.sum()) / ranges if ranges else 1.0)
 
     def _total(self, replicates: Sequence[float], *, comparisons: int = 1, burst: float | None = None) -> Interval:
         return sampling.total(replicates, self.fraction, comparisons=comparisons, burst=burst or self.burst)
@@ -131,7 +134,7 @@ class Figures:
             rules,
             buckets,
             self.fraction,
-            burst=self.burst,
+            burst=self.burst_in_time,
             several=self.sums.several,
             distinct=self.sums.keys.seen,
         )
@@ -306,7 +309,7 @@ class Figures:
     def slices(self, edges_ms: Sequence[int], part: model.Partitioner) -> list[model.Slice]:
         """The time slices with the rule that explains most of each."""
         out = []
-        for i, records in enumerate(self.per_partition(self.sums.slices)):
+        for i, records in enumerate(self.per_partition(self.sums.slices, burst=self.burst_in_time)):
             shares = {r.name: r.by_slice[i] for r in part.rules if i < len(r.by_slice)}
             known = {name: share for name, share in shares.items() if share is not None}
             best = max(known, key=lambda n: known[n], default=None)

@@ -40,13 +40,15 @@ class Record:
         return len(self.key or b"") + len(self.value or b"")
 
 
-def produce(broker: EmbeddedBroker, topic: str, records: Sequence[Pair], **config: Any) -> None:
-    """Write with librdkafka; ``config`` names its partitioner."""
+def produce(
+    broker: EmbeddedBroker, topic: str, records: Sequence[Pair], *, since_ms: int | None = None, **config: Any
+) -> None:
+    """Write with librdkafka; ``config`` names its partitioner. ``since_ms``: the first timestamp, one a millisecond."""
     # Records without a key change partitions one by one: the sticky way can put a short burst of them into one.
     spread = {"sticky.partitioning.linger.ms": 0}
-    producer = Producer({**broker.config(), "linger.ms": 20, **spread, **config})
-    for key, value in records:
-        producer.produce(topic, value, key)
+    producer = Producer({**broker.config(), "linger.ms": 20, "enable.idempotence": True, **spread, **config})
+    for i, (key, value) in enumerate(records):
+        producer.produce(topic, value, key, timestamp=0 if since_ms is None else since_ms + i)
     assert producer.flush(30) == 0
 
 

@@ -158,7 +158,7 @@ def placed(kit: Kit, *replicas: list[int]) -> str:
 def test_retention_passed_the_commit(pair: EmbeddedBroker, tmp_path: Path) -> None:
     with Kit(pair, tmp_path) as kit:
         topic = kit.topic(retention_ms=1000, segment_ms=100, file_delete_delay_ms=0)
-        producer = Producer({**kit.config, "linger.ms": 0})
+        producer = Producer({**kit.config, "linger.ms": 0, "enable.idempotence": True})
         for i in range(3):
             producer.produce(topic, value=b"old", partition=0, timestamp=1_600_000_000_000 + i)
         producer.flush(30)

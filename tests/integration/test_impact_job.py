@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 def filled(admin: AdminClient, config: dict[str, str], topic: str, records: int = 300) -> None:
     admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
-    producer = Producer({**config, "partitioner": "murmur2_random"})
+    producer = Producer({**config, "partitioner": "murmur2_random", "enable.idempotence": True})
     for i in range(records):
         producer.produce(topic, b"secret value", b"customer-%d" % (i % 40))
     assert producer.flush(30) == 0

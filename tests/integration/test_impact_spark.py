@@ -200,7 +200,7 @@ def test_a_client_that_changed_half_way(
     topic = make_topic()
     start = 1_760_000_000_000
     for half, partitioner in enumerate(("consistent_random", "murmur2_random")):
-        producer = Producer({**broker.config(), "partitioner": partitioner})
+        producer = Producer({**broker.config(), "partitioner": partitioner, "enable.idempotence": True})
         for i in range(1200):
             producer.produce(topic, b"v", b"customer-%d" % (i % 300), timestamp=start + (half * 1200 + i) * 60_000)
         assert producer.flush(30) == 0

@@ -177,7 +177,9 @@ class Topics:
 
     def __init__(self, broker: EmbeddedBroker, admin: AdminClient, name: str) -> None:
         self.source, self.target = name, f"{name}-v2"
-        self._producer = Producer({**broker.config(), "partitioner": "murmur2_random", "linger.ms": 5})
+        self._producer = Producer(
+            {**broker.config(), "partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
+        )
         for topic, partitions in ((self.source, 3), (self.target, 8)):
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
         self._next: dict[str, int] = defaultdict(int)

@@ -117,7 +117,7 @@ def ended(
     source, target, hashed = f"{folder.name}-proof", f"{folder.name}-proof-v2", f"{folder.name}-impact"
     for topic, partitions in ((source, 3), (target, 5), (hashed, 3)):
         admin_client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-    producer = Producer({**broker.config(), "partitioner": "murmur2_random"})
+    producer = Producer({**broker.config(), "partitioner": "murmur2_random", "enable.idempotence": True})
     for number in range(6):
         for key in range(50):
             topic = source if number < 4 else target

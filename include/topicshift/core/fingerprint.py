@@ -197,6 +197,13 @@ def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket]]:
     for bit in bits:
         rule = seen.rules[bit]
         mine = [b for mask, b in left.items() if mask >> bit & 1]
+        # What several writers explain goes to the larger one, and a sample may take another for the larger: a share
+        # lies between what this one alone explains and all that it does.
+        alone = every = mine
+        if bit != one:
+            rivals = sum(1 << other for other in bits if other not in (bit, one))
+            every = [b for mask, b in seen.buckets.items() if mask >> bit & 1]
+            alone = [b for mask, b in seen.buckets.items() if mask >> bit & 1 and not mask & rivals]
         first, last = _slices(mine) if found else _slices_of_largest(seen, bit)
         share = _part(seen, mine)
         found.append(
@@ -204,8 +211,8 @@ def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket]]:
                 name=found[0].name if bit == one else rule.name,
                 partitions=rule.partitions,
                 share=share.value,
-                share_low=share.low if seen.fraction < 1 else None,
-                share_high=share.high if seen.fraction < 1 else None,
+                share_low=_part(seen, alone).low if seen.fraction < 1 else None,
+                share_high=_part(seen, every).high if seen.fraction < 1 else None,
                 first_slice=first,
                 last_slice=last,
             )

@@ -243,14 +243,14 @@ class Kit:
     def produce(self, topic: str, records: int = 1, partition: int = 0, key: str | None = None) -> None:
         """Plain records, acknowledged."""
         if self._plain is None:
-            self._plain = Producer({**self.config, "linger.ms": 0})
+            self._plain = Producer({**self.config, "linger.ms": 0, "enable.idempotence": True})
         for i in range(records):
             self._plain.produce(topic, key=key or f"k{i}", value=f"v{i}", partition=partition)
         assert self._plain.flush(30) == 0
 
     def tombstone(self, topic: str, key: str, partition: int = 0) -> None:
         """A record without a value."""
-        producer = Producer({**self.config, "linger.ms": 0})
+        producer = Producer({**self.config, "linger.ms": 0, "enable.idempotence": True})
         producer.produce(topic, key=key, value=None, partition=partition)
         assert producer.flush(30) == 0
 
