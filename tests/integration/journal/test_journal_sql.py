@@ -487,5 +487,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(
         sql_journal.intend(c, "create_target", {})
         sql_journal.finish(c, "create_target", {})
         sql_journal.set_plan(c, "abc")
+        renewed = sql_journal.renew(c, "producers are to be given back")
+    assert renewed.epoch == sql_journal.current(c.migration_id).epoch == c.epoch + 1
     kinds = [e.kind for e in sql_journal.events(c.migration_id)]
-    assert kinds == ["claimed", "note", "step_intended", "step_finished", "plan"]
+    assert kinds == ["claimed", "note", "step_intended", "step_finished", "plan", "renewed"]

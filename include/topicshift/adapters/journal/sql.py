@@ -176,8 +176,15 @@ class SqlJournal:
 
     def renew(self, claim: Claim, why: str) -> Claim:
         """Raise the epoch for the same owner; see :meth:`topicshift.ports.Journal.renew`."""
+        at = self._now()
+        wanted = {"from_epoch": claim.epoch, "why": why}
 
-        def work(connection: Connection, _attempt: int) -> Claim:
+        def work(connection: Connection, attempt: int) -> Claim:
+            renewed = Claim(claim.migration_id, claim.epoch + 1, claim.owner)
+            if attempt:
+                row = self._row(connection, claim.migration_id, lock=True)
+                if self._got_through(connection, row, at, "renewed", claim.owner, wanted) is not None:
+                    return renewed
             head = rows.Head.of(self._owned(connection, claim))
             head.epoch += 1
             rows.append_event(
@@ -185,11 +192,11 @@ class SqlJournal:
                 head,
                 kind="renewed",
                 actor=claim.owner,
-                data={"from_epoch": claim.epoch, "why": why},
-                at=self._now(),
+                data=wanted,
+                at=at,
                 values={"epoch": head.epoch},
             )
-            return Claim(claim.migration_id, head.epoch, claim.owner)
+            return renewed
 
         return self._db().write(work)
 
@@ -377,15 +384,8 @@ class SqlJournal:
 
         def work(connection: Connection, attempt: int) -> EventRow:
             row = self._owned(connection, claim)
-            if attempt and row.event_count:
-                # The connection was lost at the commit: if our event is the last one, it did get through.
-                last = connection.execute(
-                    sa.select(events).where(
-                        events.c.migration_id == claim.migration_id, events.c.seq == row.event_count
-                    )
-                ).one()
-                if (last.at, last.kind, last.actor, json.loads(last.data)) == (at, kind, actor, wanted):
-                    return rows.event(last)
+            if attempt and (last := self._got_through(connection, row, at, kind, actor, wanted)) is not None:
+                return rows.event(last)
             return rows.append_event(
                 connection, rows.Head.of(row), kind=kind, actor=actor, data=wanted, at=at, values={}
             )
@@ -446,6 +446,19 @@ class SqlJournal:
                 "topicshift status lists the migrations that it has."
             )
         return row
+
+    @staticmethod
+    def _got_through(
+        connection: Connection, row: Row[Any], at: str, kind: str, actor: str, data: Mapping[str, Any]
+    ) -> Row[Any] | None:
+        """The last event of the trail if it is this one: the connection was lost at a commit that did get through."""
+        c = events.c
+        last = connection.execute(
+            sa.select(events).where(c.migration_id == row.migration_id, c.seq == row.event_count)
+        ).one_or_none()
+        if last is None or (last.at, last.kind, last.actor, json.loads(last.data)) != (at, kind, actor, dict(data)):
+            return None
+        return last
 
     def _owned(self, connection: Connection, claim: Claim) -> Row[Any]:
         row = self._row(connection, claim.migration_id, lock=True)
