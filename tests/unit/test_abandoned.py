@@ -13,7 +13,7 @@ from topicshift.core.freeze import ABANDONED_AFTER, Freeze, abandoned
 from topicshift.core.spec import Spec
 from topicshift.ports import Claim, Participant, ParticipantState
 from topicshift.steps.fence import STEP as FENCE
-from topicshift.steps.participants import FREEZE, SWITCH_PRODUCERS, Cast, begin_freeze
+from topicshift.steps.participants import FREEZE, SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 from topicshift_airflow.operators import drain
@@ -153,3 +153,16 @@ def test_producers_that_are_on_the_target_stay_there(world: World) -> None:
     world.applications.status, world.applications.topic = "running", TARGET
     assert end_freeze(world.run) == "already_switched"
     assert world.applications.topic == TARGET and world.state(FENCE) == "intended"
+
+
+def test_producers_stay_where_a_group_has_gone_to_the_target_before_them(world: World) -> None:
+    """With producers that a person starts, groups are released as soon as the switch has begun."""
+    world.journal.intend(world.claim, SWITCH_PRODUCERS, {})
+    world.journal.intend(world.claim, switch_step("ledger"), {})
+    for state in ("intended", "done"):
+        with pytest.raises(AmbiguousState, match="groups read payments-v2 already"):
+            end_freeze(world.run)
+        assert world.state(FREEZE) == "intended" and world.applications.status == "stopped", state
+        world.journal.finish(world.claim, switch_step("ledger"), {})
+    world.journal.finish(world.claim, switch_step("ledger"), {}, state="undone")
+    assert end_freeze(world.run) == "to_source"

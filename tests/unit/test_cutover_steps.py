@@ -326,6 +326,18 @@ def test_a_freeze_that_cannot_be_given_back_runs_on() -> None:
     assert w.where() == {(SOURCE, False)}
 
 
+def test_producers_are_not_given_back_behind_a_group_that_has_left_the_source() -> None:
+    w = World()
+    w.stop()
+    w.journal.intend(w.claim, SWITCH_PRODUCERS, {})
+    w.journal.intend(w.claim, "switch_consumer:ledger", {})
+    with pytest.raises(AmbiguousState, match=r"groups read payments-v2 already \(ledger\)"):
+        w.give_back()
+    assert w.fenced and w.where() == {(SOURCE, False)}
+    w.journal.finish(w.claim, "switch_consumer:ledger", {}, state="undone")
+    assert w.give_back()[0] is GiveBack.TO_SOURCE
+
+
 def test_without_a_freeze_there_is_nothing_to_shut_out() -> None:
     w = World()
     assert begin_give_back(w.journal, w.claim) == w.claim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +56,16 @@ def test_a_failure_before_the_switch_gives_back() -> None:
         freeze_state="intended", switch_state=None, producer_topics={"a": None}, target="new", target_records=0
     )
     assert decision is GiveBack.TO_SOURCE
+
+
+@pytest.mark.parametrize("switch", [None, "undone", "intended"])
+def test_producers_do_not_go_back_behind_a_group_that_reads_the_target(switch: str | None) -> None:
+    decision, why = decide_give_back(
+        freeze_state="intended",
+        switch_state=switch,
+        producer_topics={"a": None},
+        target="new",
+        target_records=0,
+        moved_groups=["ledger"],
+    )
+    assert decision is GiveBack.AMBIGUOUS and "ledger" in why

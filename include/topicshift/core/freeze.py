@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -99,13 +99,15 @@ def decide_give_back(
     producer_topics: Mapping[str, str | None],
     target: str,
     target_records: int | None,
+    moved_groups: Collection[str] = (),
 ) -> tuple[GiveBack, str]:
     """Decide from the journal and from what is seen now.
 
     ``freeze_state``/``switch_state`` are the journal's states of the steps ``freeze`` and ``switch_producers``
     (None where there is no row). A ``failed`` freeze is one that is being given back: it is still running.
     ``producer_topics`` maps each producer to the topic its controller points it to (None: cannot be told).
-    ``target_records`` is the number of offsets used in the target, None if unreadable.
+    ``target_records`` is the number of offsets used in the target, None if unreadable. ``moved_groups`` are consumer
+    groups that were released to the target: they would miss what producers write to the source from now on.
     Returns the decision and the reason in words.
     """
     if freeze_state is None or freeze_state == "undone":
@@ -119,6 +121,8 @@ def decide_give_back(
                 GiveBack.AMBIGUOUS,
                 f"{target} holds {target_records} records although this run switched nobody to it",
             )
+        if moved_groups:
+            return GiveBack.AMBIGUOUS, _left_behind(target, moved_groups)
         return GiveBack.TO_SOURCE, "no producer was pointed to the target"
     # The switch was intended: it may have happened in part.
     if target_records is None:
@@ -131,4 +135,13 @@ def decide_give_back(
             GiveBack.AMBIGUOUS,
             f"the switch was begun: on {target}: {who}; records in it: {target_records}",
         )
+    if moved_groups:
+        return GiveBack.AMBIGUOUS, _left_behind(target, moved_groups)
     return GiveBack.TO_SOURCE, f"the switch was begun but nobody is on {target} and it is empty"
+
+
+def _left_behind(target: str, groups: Collection[str]) -> str:
+    return (
+        f"groups read {target} already ({', '.join(sorted(groups))}) and would miss what is written to the source, "
+        f"though nobody is known to write to {target} and it is empty"
+    )

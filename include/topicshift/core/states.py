@@ -363,4 +363,5 @@ def give_back(view: View) -> tuple[GiveBack, str]:
         producer_topics={p: at if at == "target" else None for p, at in view.producers.items()},
         target="target",
         target_records=view.target_records,
+        moved_groups=[g for g in view.groups if view.steps.get(switch_step(g)) in ("intended", "done")],
     )

@@ -368,6 +368,7 @@ def give_back(
         producer_topics=topics,
         target=ctx.target,
         target_records=used_offsets(admin, ctx.target),
+        moved_groups=moved_groups(journal, claim.migration_id),
     )
     if decision in (GiveBack.AMBIGUOUS, GiveBack.ALREADY_SWITCHED) and freeze_row and freeze_row.state == "failed":
         journal.intend(claim, FREEZE, freeze_row.data)  # it runs on as it was: the run, or a person, ends it
@@ -400,6 +401,16 @@ def give_back(
     journal.finish(claim, FREEZE, {**freeze_row.data, "ended_at": now, "how": "given back"}, state="undone")
     journal.event(claim, "producers_given_back", "topicshift", {"why": why, "states": describe(states)})
     return decision, why
+
+
+def moved_groups(journal: Journal, migration_id: str) -> list[str]:
+    """The consumer groups that were released to the target, or are about to be."""
+    prefix = switch_step("")
+    return [
+        s.step.removeprefix(prefix)
+        for s in journal.steps(migration_id)
+        if s.step.startswith(prefix) and s.state in ("intended", "done")
+    ]
 
 
 def unfence_and_return(cast: Cast, producers: Sequence[Participant], unfence: Callable[[], object]) -> None:

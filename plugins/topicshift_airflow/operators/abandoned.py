@@ -16,6 +16,7 @@ from topicshift.steps.participants import (
     SWITCH_PRODUCERS,
     begin_give_back,
     describe,
+    moved_groups,
     producers_of,
     used_offsets,
 )
@@ -93,6 +94,7 @@ def end_freeze(run: Run) -> str:
         producer_topics={s.participant.name: s.topic for s in states},
         target=run.row.target,
         target_records=used_offsets(run.admin, run.row.target),
+        moved_groups=moved_groups(run.journal, run.row.migration_id),
     )
     if decision is GiveBack.AMBIGUOUS:
         raise AmbiguousState(
