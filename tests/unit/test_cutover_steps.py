@@ -482,3 +482,30 @@ def test_a_group_without_an_offset_is_not_called_switched() -> None:
             recheck=w.recheck,
             progress=w.said.append,
         )
+
+
+def test_a_group_that_would_skip_records_of_the_target_stays_on_the_source() -> None:
+    """A commit there before the release, of a pattern subscription or set by hand, is where the group would go on."""
+    w = World()
+    w.cluster.produce(TARGET, 0, records=5)
+    w.cluster.commit("ledger", TARGET, {**dict.fromkeys(range(6), 0), 0: 3})
+
+    def act() -> Any:
+        return switch_group(
+            w.cast,
+            LEDGER,
+            admin=w.cluster,
+            journal=w.journal,
+            claim=w.claim,
+            clock=w.clock,
+            recheck=w.recheck,
+            progress=w.said.append,
+        )
+
+    with pytest.raises(Refused, match=r"payments-v2\[0\] at 3, where the log starts at 0"):
+        act()
+    assert w.state("switch_consumer:ledger") is None and "ledger" not in w.apps.topic
+    w.cluster.commit("ledger", TARGET, {0: 0})
+    w.until_done(act, [3])
+    w.cluster.commit("ledger", TARGET, {0: 3})
+    assert act()["group"] == "ledger", "what it reads once it was released is its own"

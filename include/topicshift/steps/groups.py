@@ -32,6 +32,34 @@ def seed_offsets(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
     return missing
 
 
+def require_unread(admin: ClusterAdmin, group: str, topic: str) -> None:
+    """Raises ``Refused`` where the group has a commit beyond the log start of ``topic``, which it was not let read yet.
+
+    It would go on from there and skip what lies before. Raises ``Unreadable`` where it cannot be told.
+    """
+    offsets = admin.offsets(topic)
+    commits = admin.commits([group], topic, sorted(offsets)).get(group)
+    if commits is None or commits.error or commits.errors:
+        why = commits.error or str(dict(commits.errors)) if commits else "no answer"
+        raise Unreadable(f"The commits of group {group} on {topic} cannot be read: {why}.")
+    beyond = []
+    for p, seen in sorted(offsets.items()):
+        at = commits.offsets.get(p)
+        if at is None:
+            continue
+        if seen.log_start is None:
+            raise Unreadable(f"The log start of {topic}[{p}] cannot be read: {seen.error or 'no answer'}.")
+        if at > seen.log_start:
+            beyond.append(f"{topic}[{p}] at {at}, where the log starts at {seen.log_start}")
+    if beyond:
+        raise Refused(
+            f"Group {group} has commits on {topic} before it was released to it ({', '.join(beyond[:5])}): it would "
+            f"skip the records before them. Somebody set them, or a member reads {topic} already. It stays on the "
+            f"source. Delete them (kafka-consumer-groups.sh --delete-offsets --group {group} --topic {topic}); then "
+            "clear this task."
+        )
+
+
 def unseeded(admin: ClusterAdmin, group: str, topic: str) -> list[int]:
     """Partitions of ``topic`` on which the group has no commit. Raises ``Unreadable`` if that cannot be told."""
     info = admin.topic(topic)
@@ -85,6 +113,7 @@ def switch_group(
     recheck()
     seeded: dict[int, int] = {}
     if row is None or row.state != "intended":
+        require_unread(admin, group, ctx.target)
         if controller.needs_person:
             require_empty(admin, group)
         journal.intend(claim, step, {"group": group, "target": ctx.target, "at": clock.now().isoformat()})
