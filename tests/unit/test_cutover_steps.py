@@ -509,3 +509,51 @@ def test_a_group_that_would_skip_records_of_the_target_stays_on_the_source() -> 
     w.until_done(act, [3])
     w.cluster.commit("ledger", TARGET, {0: 3})
     assert act()["group"] == "ledger", "what it reads once it was released is its own"
+
+
+class ByHand(Applications):
+    """Applications that a person moves."""
+
+    kind = "manual"
+    needs_person = True
+
+
+def test_a_rollback_names_the_groups_that_a_person_has_to_start_again() -> None:
+    from topicshift.core.spec import Spec
+
+    w = World()
+    w.stop()
+    w.switch()
+    w.cast = Cast({"route": w.apps, "manual": ByHand()}, w.cast.context)  # type: ignore[dict-item]
+    consumers = [
+        {"name": n, "group": f"{n}-g", "kind": k}
+        for n, k in (("ledger", "manual"), ("fraud", "manual"), ("search", "route"))
+    ]
+    spec = Spec.model_validate(
+        {
+            "source": SOURCE,
+            "target": TARGET,
+            "partitions": 6,
+            "producers": [{"name": p.name} for p in PRODUCERS],
+            "consumers": consumers,
+        }
+    )
+    for name in ("ledger", "search"):
+        w.journal.intend(w.claim, f"switch_consumer:{name}-g", {})
+
+    def act() -> Any:
+        return roll_back(
+            w.cast,
+            w.journal.current(w.claim.migration_id),
+            spec,
+            admin=w.cluster,
+            journal=w.journal,
+            claim=w.claim,
+            clock=w.clock,
+            unfence=w.unfence,
+            restore_retention=lambda: None,
+            delete_target=lambda: None,
+            progress=w.said.append,
+        )
+
+    assert w.until_done(act, [10, 14])["start_by_hand"] == ["ledger (group ledger-g)"]

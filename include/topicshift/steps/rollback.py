@@ -92,10 +92,15 @@ def roll_back(
                     controller.point(held.context, ps, row.target)
                     controller.start(held.context, ps)
                 raise Refused(_not_free(row, kind, why))
+    by_hand = [p.name for p in producers if p not in driven]
     for consumer in consumers:
         step = journal.step(row.migration_id, switch_step(consumer.group or ""))
         if step is not None and step.state in ("intended", "done"):
             back_to_source(cast, [consumer])
+        if step is not None and cast.controllers[consumer.kind].needs_person:
+            # A person has stopped it for the switch, or started it on the target, whatever an earlier try wrote down.
+            by_hand.append(f"{consumer.name} (group {consumer.group})")
+        if step is not None and step.state in ("intended", "done"):
             journal.finish(claim, switch_step(consumer.group or ""), {}, state="undone")
     unfence_and_return(cast, driven if touched else [], unfence)
     said = ""
@@ -119,7 +124,6 @@ def roll_back(
     journal.finish(claim, "rollback", {"finished_at": now})
     journal.event(claim, "rolled_back", claim.owner, {"why": why, "states": said})
     journal.set_state(claim, "rolled_back", active=False)
-    by_hand = [p.name for p in producers if p not in driven]
     return {"type": kind.value, "why": why, "start_by_hand": by_hand}
 
 
