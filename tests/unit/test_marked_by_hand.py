@@ -170,6 +170,20 @@ def test_no_target_is_made_for_a_plan_that_nobody_approved(monkeypatch: pytest.M
     require_approval(world.journal, world.id, APPROVE_PLAN, {"plan_hash": "h1"})
 
 
+def test_a_target_that_is_there_is_not_used_for_a_plan_that_nobody_approved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made for an earlier plan: a new one is asked about again, and marking approve.plan is no answer."""
+    target = SimpleNamespace(name=TARGET, partitions=4, replication_factor=1, configs={}, acls=[])
+    plan = SimpleNamespace(plan_hash="h2", source=SimpleNamespace(), target=target)
+    monkeypatch.setattr("topicshift.core.plan.Plan.model_validate_json", lambda _: plan)
+    record_approval(world.journal, world.claim, APPROVE_PLAN, {"plan_hash": "h1"}, actor="user:a", how="person")
+    with pytest.raises(Refused, match=r"approval of approve\.plan for plan_hash h2"):
+        CreateTarget(task_id="create").step(world.run, {})
+    record_approval(world.journal, world.claim, APPROVE_PLAN, {"plan_hash": "h2"}, actor="user:a", how="person")
+    assert CreateTarget(task_id="create").step(world.run, {})["topic_id"]
+
+
 def test_nobody_is_stopped_for_a_target_that_was_not_made() -> None:
     world = World()
     with pytest.raises(Refused, match="was not made by this migration"):

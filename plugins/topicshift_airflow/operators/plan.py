@@ -201,9 +201,9 @@ class CreateTarget(StepOperator):
         from topicshift.steps.target import create_target
 
         plan = Plan.model_validate_json(run.read("plan.json"))
+        require_approval(run.journal, run.row.migration_id, APPROVE_PLAN, {"plan_hash": plan.plan_hash})
         begun = run.journal.step(run.row.migration_id, "create_target")
         if begun is None or begun.state not in ("intended", "done"):
-            require_approval(run.journal, run.row.migration_id, APPROVE_PLAN, {"plan_hash": plan.plan_hash})
             require_same_plan(plan, plan_now(run, with_impact=True), run.row)
         _, target = shapes(plan)
         topic_id = create_target(
