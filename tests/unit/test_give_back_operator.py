@@ -62,6 +62,12 @@ def test_it_waits_until_nothing_before_it_runs(run: Any) -> None:
     assert len(run.said) == 1 and "switch" in run.said[0]
 
 
+def test_a_task_that_was_cleared_while_it_runs_is_waited_for_too(run: Any) -> None:
+    begin_give_back(run.journal, run.claim)
+    give_back()._wait_for_others(run, {"ti": Ti({"switch": "restarting"}, {"switch": "failed"})})
+    assert len(run.clock.slept) == 1
+
+
 def test_it_waits_no_longer_than_the_lease(run: Any) -> None:
     begin_give_back(run.journal, run.claim)
     start = run.clock.now()

@@ -452,4 +452,5 @@ class GiveBack(StepOperator):
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=sorted(self.upstream_task_ids), run_ids=[ti.run_id]).get(
             ti.run_id, {}
         )
-        return ", ".join(sorted(task for task, state in states.items() if state == "running"))
+        # One that is cleared while it runs is `restarting` until its process has noticed.
+        return ", ".join(sorted(task for task, state in states.items() if state in ("running", "restarting")))
