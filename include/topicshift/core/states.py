@@ -162,19 +162,20 @@ def waits_for(migration: Journalled, events: Sequence[tuple[str, Mapping[str, ob
         return _WAITS[Step.RETIRE]
     if migration.state == "failed":
         return "a person: it failed" + (", and may have left things changed" if migration.active else "")
-    asked: dict[object, object] = {}
+    asked: dict[tuple[object, object], Mapping[str, object]] = {}
     failed = None
     for kind, data in events:
         if kind == "asked":
-            asked[data.get("act")] = data.get("subject")
+            asked[data.get("act"), data.get("map_index")] = data
         elif kind in _ANSWERS:
-            asked.pop(data.get("act"), None)
+            # Mapped tasks ask side by side, each about something else.
+            asked = {k: q for k, q in asked.items() if k[0] != data.get("act") or not _answers(data, q)}
         if kind == "step_failed":
             failed = data
         elif kind in ("step_intended", "step_finished", "approved", "asked"):
             failed = None
     if asked:
-        return f"a person to answer: {'; '.join(str(s) for s in asked.values())}"
+        return f"a person to answer: {'; '.join(str(q.get('subject')) for q in asked.values())}"
     if failed is not None:
         return f"a person or a retry: {failed.get('task')} failed with {failed.get('error')}"
     step = step_under_way(migration)
@@ -188,6 +189,10 @@ def waits_for(migration: Journalled, events: Sequence[tuple[str, Mapping[str, ob
         open_ = [g for g in migration.groups if migration.steps.get(switch_step(g)) != "done"]
         return f"groups to read the target: {', '.join(open_)}"
     return _WAITS[step]
+
+
+def _answers(answer: Mapping[str, object], question: Mapping[str, object]) -> bool:
+    return "map_index" not in question or answer.get("about") == question.get("about")
 
 
 # ------------------------------------------------------------------------------------------------ the way back

@@ -16,10 +16,13 @@ def find_approval(journal: Journal, migration_id: str, act: str, about: Mapping[
     return None
 
 
-def asked_about(journal: Journal, migration_id: str, act: str) -> Mapping[str, Any] | None:
-    """What the last question for ``act`` was about, None if it was never asked."""
+def asked_about(journal: Journal, migration_id: str, act: str, map_index: int = -1) -> Mapping[str, Any] | None:
+    """What the last question for ``act`` was about, None if it was never asked.
+
+    The instances of a mapped task ask side by side: ``map_index`` says whose question is meant.
+    """
     for event in reversed(journal.events(migration_id)):
-        if event.kind == "asked" and event.data.get("act") == act:
+        if event.kind == "asked" and (event.data.get("act"), event.data.get("map_index", -1)) == (act, map_index):
             about: Mapping[str, Any] = event.data.get("about", {})
             return about
     return None

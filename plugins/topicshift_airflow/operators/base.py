@@ -113,22 +113,25 @@ class AskingOperator(HITLOperator):
             question = self.question(run, context)
             if question is None or find_approval(run.journal, run.row.migration_id, self.task_id, question.about):
                 return self.act(run, context)
-            self._ask(run, question)
+            self._ask(run, question, context)
         # Raises the signal that parks the task; the ports are closed by now.
         return super().execute(context)
 
-    def _ask(self, run: Run, question: Question) -> None:
+    def _ask(self, run: Run, question: Question, context: Mapping[str, Any]) -> None:
         self.subject, self.body = question.subject, question.body
         self.response_timeout = question.timeout
-        run.event("asked", {"act": self.task_id, "subject": question.subject, "about": question.about})
+        said = {"act": self.task_id, "subject": question.subject, "about": question.about}
+        which = _map_index(context)
+        run.event("asked", said if which < 0 else {**said, "map_index": which})
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
         """Record the answer, then act, stop, or ask again."""
         record = _Recorder(self.task_id)
         with typed_failures(context, record), open_run(context, self.migration_of()) as run:
             record.run = run
+            about = asked_about(run.journal, run.row.migration_id, self.task_id, _map_index(context)) or {}
             if event.get("error_type") == "timeout" or event.get("timedout"):
-                run.event("unanswered", {"act": self.task_id})
+                run.event("unanswered", {"act": self.task_id, "about": dict(about)})
                 raise DrainTimedOut(
                     f"Nobody answered {self.task_id} in time. Nothing was done on the strength of silence; "
                     "producers go back to the source if they were stopped. Clear the task to ask again."
@@ -137,7 +140,6 @@ class AskingOperator(HITLOperator):
             user = event.get("responded_by_user") or {}
             actor = f"user:{user.get('name') or user.get('id') or 'unknown'}"
             option = str((event.get("chosen_options") or ["?"])[0])
-            about = asked_about(run.journal, run.row.migration_id, self.task_id) or {}
             if option != self.YES:
                 run.event("refused", {"act": self.task_id, "about": dict(about)}, actor=actor)
                 raise Refused(f"{actor} refused {self.task_id}. Nothing was done; the run ends here.")
@@ -146,8 +148,13 @@ class AskingOperator(HITLOperator):
             if question is None or question.about == about:
                 return self.act(run, context)
             run.progress("what was approved has changed since it was asked; asking again")
-            self._ask(run, question)
+            self._ask(run, question, context)
         return super().execute(context)
+
+
+def _map_index(context: Mapping[str, Any]) -> int:
+    """Which instance of a mapped task this is; -1 for a task that is not mapped."""
+    return int(getattr(context.get("ti"), "map_index", -1))
 
 
 class Question:

@@ -79,6 +79,13 @@ def group_switched(run: Run, group: str) -> bool:
     return row is not None and row.state == "done"
 
 
+def switch_begun_at(run: Run) -> str | None:
+    """When the switch of the producers was begun: a person's word on what follows it counts for this one alone."""
+    row = run.journal.step(run.row.migration_id, SWITCH_PRODUCERS)
+    at = row.data.get("at") if row is not None else None
+    return None if at is None else str(at)
+
+
 SWITCHED = {"switched": True}
 """What a task of the freeze returns when producers are on the target already: it did nothing."""
 
@@ -289,7 +296,7 @@ class StartByHand(AskingOperator):
             f"Point {names} to {run.row.target} and start it",
             f"Point **{names}** to `{run.row.target}`, start it, then confirm. The source stays closed for writes.",
             timedelta(hours=2),
-            {"start": [p.name for p in manual], "target": run.row.target},
+            {"start": [p.name for p in manual], "target": run.row.target, "switch": switch_begun_at(run)},
         )
 
     @staticmethod
@@ -338,7 +345,7 @@ class SwitchGroup(AskingOperator):
             f"Stop every member of group **{p.group}** ({p.name}), then confirm. Its offsets are then set on "
             f"`{run.row.target}`, and the task waits until you have pointed it there and started it.",
             timedelta(hours=4),
-            {"stop_group": p.group, "target": run.row.target},
+            {"stop_group": p.group, "target": run.row.target, "switch": switch_begun_at(run)},
         )
 
     @staticmethod
