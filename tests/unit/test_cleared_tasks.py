@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.core.errors import DrainTimedOut
 from topicshift.core.spec import Spec
 from topicshift.ports import Claim
-from topicshift.steps.participants import SWITCH_PRODUCERS, switch_step
+from topicshift.steps.participants import FREEZE, SWITCH_PRODUCERS, switch_step
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow.operators.base import skip_when_finished
 from topicshift_airflow.operators.cutover import SWITCHED, StartByHand, StopAndFence, SwitchGroup, SwitchProducers
@@ -82,6 +83,23 @@ def test_a_switch_that_has_not_happened_is_no_reason_to_pass_over_anything(state
         StopAndFence(task_id="fence").act(world.run, {})
     with pytest.raises(AttributeError):
         Drain(task_id="drain").step(world.run, {})
+
+
+def test_the_fence_begins_no_freeze_after_the_window_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate was passed in time; the DAG was paused after it, or the task was cleared the next morning."""
+    window = {"cron": "0 2 * * *", "timezone": "UTC", "duration": "2h"}
+    world = World(window=window)
+    clock = ManualClock()
+    began = clock.now()
+    run: Any = world.run
+    run.clock, run.admin = clock, None
+    run.cast = lambda *_: SimpleNamespace(prepare=lambda: None)
+    monkeypatch.setattr("topicshift.steps.fence.rehearse", lambda *_: None)
+    context = {"dag_run": SimpleNamespace(run_type="scheduled", start_date=began, run_after=began)}
+    clock.advance(2 * 3600)
+    with pytest.raises(DrainTimedOut, match="no producer was stopped"):
+        StopAndFence(task_id="fence").act(run, context)
+    assert world.journal.step(world.claim.migration_id, FREEZE) is None
 
 
 def test_with_producers_first_each_group_counts_for_itself(world: World) -> None:

@@ -1,10 +1,10 @@
-"""A person's answer counts for exactly what was asked: this instance of a mapped task, this switch."""
+"""A person's answer counts for exactly what was asked: this instance of a mapped task, this switch, this time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +12,15 @@ import pytest
 from airflow.providers.standard.operators.hitl import HITLOperator
 
 from topicshift.core import states
+from topicshift.core.errors import DrainTimedOut
 from topicshift.core.spec import Cutover, Spec
 from topicshift.ports import Claim
 from topicshift.steps.approvals import find_approval, record_approval
 from topicshift.steps.participants import SWITCH_PRODUCERS
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow.operators import base
-from topicshift_airflow.operators.cutover import StartByHand
+from topicshift_airflow.operators.cutover import StartByHand, freeze_deadline, require_time_to_begin
+from topicshift_airflow.operators.drain import ReadyToFence
 
 SPEC = {
     "source": "payments",
@@ -127,3 +129,20 @@ def test_a_producer_that_was_started_for_an_earlier_switch_is_asked_about_again(
         world.journal.finish(world.claim, SWITCH_PRODUCERS, {}, state="undone")
         world.clock.advance(60)
     assert about[0] != about[1]
+
+
+def manual_run(began: datetime) -> Any:
+    return {"dag_run": SimpleNamespace(run_type="manual", start_date=began, run_after=None)}
+
+
+def test_a_plan_that_was_approved_late_has_its_patience_from_then(world: World) -> None:
+    context = manual_run(world.clock.now())
+    world.clock.advance(13 * 3600)
+    with pytest.raises(DrainTimedOut, match="no producer was stopped"):
+        require_time_to_begin(world.run, context)
+    record_approval(world.journal, world.claim, "approve.plan", {"plan_hash": "h"}, actor="user:kim", how="person")
+    require_time_to_begin(world.run, context)
+    assert freeze_deadline(world.run, context) == world.clock.now() + timedelta(hours=12)
+    world.clock.advance(12 * 3600)
+    with pytest.raises(DrainTimedOut, match="It waited for: group a"):
+        ReadyToFence(task_id="ready").woken(world.run, context, {"status": "ready", "waits": ["group a"]})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from topicshift.core.errors import Refused
+from topicshift.core.errors import DrainTimedOut, Refused
 from topicshift.core.freeze import Freeze
 from topicshift.core.freeze import GiveBack as GiveBackDecision
 from topicshift.core.spec import Approval, Cutover
@@ -90,6 +90,39 @@ SWITCHED = {"switched": True}
 """What a task of the freeze returns when producers are on the target already: it did nothing."""
 
 
+GATE_PATIENCE = timedelta(hours=12)
+"""So long a run that was started by hand may wait for its freeze, so that it ends one day."""
+
+
+def freeze_deadline(run: Run, context: Mapping[str, Any]) -> datetime:
+    """Until when this run may begin its freeze: the end of the window for a scheduled run, else after a patience.
+
+    That one counts from the last answer of a person, who may take days for the plan, or from the run's own beginning.
+    """
+    dag_run = context["dag_run"]
+    if run.spec.window is not None and getattr(dag_run, "run_type", "") == "scheduled" and dag_run.run_after:
+        end: datetime = dag_run.run_after + run.spec.window.duration
+        return end
+    began: datetime = dag_run.start_date or run.clock.now()
+    answers = [datetime.fromisoformat(e.at) for e in run.journal.events(run.row.migration_id) if e.kind == "approved"]
+    return max([began, *answers]) + GATE_PATIENCE
+
+
+def too_late(deadline: datetime, waits: str = "") -> DrainTimedOut:
+    """Why no freeze is begun any more."""
+    return DrainTimedOut(
+        f"The time in which this run might begin its freeze ended at {deadline:%Y-%m-%d %H:%M:%S} UTC; no producer was "
+        "stopped. " + (f"It waited for: {waits}" if waits else "Nothing else was in the way.")
+    )
+
+
+def require_time_to_begin(run: Run, context: Mapping[str, Any], waits: str = "") -> None:
+    """Raises ``DrainTimedOut`` when this run may not begin a freeze any more."""
+    deadline = freeze_deadline(run, context)
+    if run.clock.now() >= deadline:
+        raise too_late(deadline, waits)
+
+
 def seconds_left(freeze: Freeze | None, run: Run) -> timedelta:
     """Time in which a person can still answer inside the freeze."""
     freeze = require_lease(freeze, run.clock, "asking")
@@ -115,6 +148,8 @@ class StopAndFence(AskingOperator):
         manual = people(cast, producers)
         if not manual:
             return None
+        if current_freeze(run.journal, run.claim) is None:
+            require_time_to_begin(run, context)
         freeze = begin_freeze(run.journal, run.claim, run.clock, run.spec.freeze_budget)
         names = ", ".join(p.name for p in manual)
         return Question(
@@ -139,6 +174,8 @@ class StopAndFence(AskingOperator):
             # Connections are opened, and rights missed, before anybody is stopped.
             run.cast(kinds(producers_of(spec))).prepare()
             rehearse(run.admin, source)
+            # The gate may have been passed long ago: a DAG can be paused, and a task be cleared, after it.
+            require_time_to_begin(run, context)
         freeze = begin_freeze(run.journal, run.claim, run.clock, spec.freeze_budget)
         require_lease(freeze, run.clock, "stopping producers")
         producers = producers_of(spec)

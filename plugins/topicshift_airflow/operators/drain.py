@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,16 @@ from topicshift.steps.participants import consumers_of, current_freeze, describe
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.operators.cutover import (
     SWITCHED,
+    freeze_deadline,
     group_switched,
     kinds,
     people,
     read_fence,
     recheck,
+    require_time_to_begin,
     skip_unless,
     switched,
+    too_late,
 )
 from topicshift_airflow.operators.names import certificate_name, file_name, suffix, verification_name
 from topicshift_airflow.operators.spark import work_folder
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from topicshift.core.certificate import DrainCertificate
 
 ALL = "all"
-GATE_PATIENCE = timedelta(hours=12)
 DRAIN_PATIENCE = timedelta(days=2)
 """For ``producers_first``, where nobody stands still while a group drains."""
 
@@ -122,7 +124,7 @@ class ReadyToFence(Deferring):
                 kafka_conn_id=run.spec.kafka_conn_id,
                 migration_id=run.row.migration_id,
                 inputs=drain_inputs(run),
-                deadline=self._deadline(run, context).timestamp(),
+                deadline=freeze_deadline(run, context).timestamp(),
                 budget_s=run.spec.freeze_budget.total_seconds(),
                 ready_file=str(requests_folder(run.row.migration_id) / "ready.json"),
                 ended_file=str(answers_folder(run.row.migration_id) / "verifier.json"),
@@ -131,25 +133,12 @@ class ReadyToFence(Deferring):
             method_name="resume",
         )
 
-    @staticmethod
-    def _deadline(run: Run, context: Mapping[str, Any]) -> datetime:
-        """The end of the window for a scheduled run; for one by hand a patience of hours, so that it ends one day."""
-        dag_run = context["dag_run"]
-        if run.spec.window is not None and getattr(dag_run, "run_type", "") == "scheduled" and dag_run.run_after:
-            end: datetime = dag_run.run_after + run.spec.window.duration
-            return end
-        began: datetime = dag_run.start_date or run.clock.now()
-        return began + GATE_PATIENCE
-
     def woken(self, run: Run, context: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
         """Every participant must answer as well; if one does not, the gate is waited at again."""
-        deadline = self._deadline(run, context)
-        if event["status"] == "deadline" or run.clock.now() >= deadline:
-            waits = "; ".join(event.get("waits", []))
-            raise DrainTimedOut(
-                f"The time in which this run might begin its freeze ended at {deadline:%Y-%m-%d %H:%M:%S} UTC; no "
-                "producer was stopped. " + (f"It waited for: {waits}" if waits else "Nothing else was in the way.")
-            )
+        deadline = freeze_deadline(run, context)
+        if event["status"] == "deadline":
+            raise too_late(deadline, "; ".join(event.get("waits", [])))
+        require_time_to_begin(run, context, "; ".join(event.get("waits", [])))
         everybody = [*producers_of(run.spec), *consumers_of(run.spec)]
         cast = run.cast(kinds(everybody))
         manual = people(cast, everybody)
