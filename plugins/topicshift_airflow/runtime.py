@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
-from topicshift.core.errors import Refused, SpecError, TopicshiftError
+from topicshift.core.errors import Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.spec import Spec
 from topicshift.ports import Claim, ControlContext, Controller, MigrationRow
 from topicshift.steps.participants import Cast
@@ -32,15 +32,52 @@ PROJECT = Path(__file__).resolve().parents[2]
 SPEC_FOLDER = Path(os.environ.get("TOPICSHIFT_SPECS", PROJECT / "include" / "migrations"))
 
 
-def connection(conn_id: str) -> Any:
-    """An Airflow connection. Raises ``SpecError`` that names it when it does not exist."""
+def find_connection(conn_id: str) -> Any | None:
+    """An Airflow connection, None where there surely is none of this name. Raises ``Transient`` where that is unknown.
+
+    Airflow says "isn't defined" of a connection that its API server could not look up, too.
+    """
     try:
         return BaseHook.get_connection(conn_id)
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
+        why = _why_unknown(conn_id)
+        if why is None:
+            return None
+        raise Transient(
+            f"Whether Airflow has a connection {conn_id!r} could not be told: {why}. It is never taken for missing on "
+            "that ground; the task is tried again. See that the API server is up."
+        ) from error
+
+
+def _why_unknown(conn_id: str) -> str | None:
+    """None when the API server itself says that it has no such connection (or none can be asked), else what it says."""
+    from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
+
+    asks = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    if asks is None:
+        return None  # not in a task: there is no API server behind the answer
+    try:
+        answer = asks.send(GetConnection(conn_id=conn_id))
+    except AirflowRuntimeError as error:
+        answer = error.error
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer
+        return type(error).__name__
+    if not isinstance(answer, ErrorResponse):
+        return "it could not be looked up a moment ago"
+    return None if answer.error is ErrorType.CONNECTION_NOT_FOUND else answer.error.value
+
+
+def connection(conn_id: str) -> Any:
+    """An Airflow connection. Raises ``SpecError`` that names it when it does not exist."""
+    found = find_connection(conn_id)
+    if found is None:
         raise SpecError(
             f"kafka_conn_id: the Airflow connection {conn_id!r} does not exist. Create it (Admin, Connections, "
             "or AIRFLOW_CONN_...), or name another one in the spec."
-        ) from error
+        )
+    return found
 
 
 def kafka_config(conn_id: str) -> dict[str, str]:
@@ -51,14 +88,14 @@ def kafka_config(conn_id: str) -> dict[str, str]:
 
 
 def open_journal() -> Journal:
-    """The journal named by the connection ``topicshift_journal``; the default of the command line without one."""
+    """The journal named by the connection ``topicshift_journal``; the default of the command line without one.
+
+    Raises ``Transient`` where it cannot be told whether there is one: in another journal the locks of this one are not.
+    """
     from topicshift.adapters.journal import SqlJournal, default_url
 
-    try:
-        uri = BaseHook.get_connection(JOURNAL_CONN_ID).get_uri()
-    except (AirflowNotFoundException, AirflowRuntimeError):
-        uri = default_url()
-    return SqlJournal(uri)
+    named = find_connection(JOURNAL_CONN_ID)
+    return SqlJournal(default_url() if named is None else named.get_uri())
 
 
 def owner_of(context: Mapping[str, Any]) -> str:
