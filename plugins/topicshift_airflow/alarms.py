@@ -70,3 +70,5 @@ class Alarms:
                 journal.close()
         except TopicshiftError as error:
             log.warning("the alarm could not be written to the audit trail: %s", error)
+        except Exception as error:  # noqa: BLE001 - an alarm that is not on record must not end the wait
+            log.warning("the alarm could not be written to the audit trail: %s", type(error).__name__)

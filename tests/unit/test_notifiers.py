@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook, Variable
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from topicshift_airflow.notifiers import tell
@@ -107,6 +108,21 @@ def test_what_is_configured_wrongly_is_said_and_the_others_are_told(
     told, failed = tell(ALARM)
     assert len(told) == len(hook.posts) == 1
     assert len(failed) == 1 and said in failed[0]
+
+
+@pytest.mark.parametrize("asked", ["get_connection", "get_variable"])
+def test_what_cannot_be_looked_up_is_said_and_ends_nothing(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    def denied(*_: Any, **__: Any) -> None:
+        raise PermissionError("Access denied by Execution API")
+
+    if asked == "get_connection":
+        monkeypatch.setattr(BaseHook, "get_connection", denied)
+        assert tell(ALARM) == ([], ["topicshift_alarms: PermissionError"])
+    else:
+        monkeypatch.setattr(Variable, "get", denied)
+        assert tell(ALARM) == (["WebhookNotifier(topicshift_alarms)"], ["topicshift_notifiers: PermissionError"])
 
 
 def test_a_hook_that_refuses_is_named_without_its_secret(

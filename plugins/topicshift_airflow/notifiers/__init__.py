@@ -36,20 +36,22 @@ def tell(alarm: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _configured(failed: list[str]) -> list[tuple[str, Any]]:
-    from airflow.sdk import BaseHook, Variable
-    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+    from airflow.sdk import Variable
 
     from topicshift_airflow.notifiers.webhook import WebhookNotifier
+    from topicshift_airflow.runtime import find_connection
 
     found: list[tuple[str, Any]] = []
+    text = None
     try:
-        BaseHook.get_connection(CONNECTION)
-    except (AirflowNotFoundException, AirflowRuntimeError) as error:
-        if isinstance(error, AirflowRuntimeError) and "NOT_FOUND" not in str(error).upper().replace(" ", "_"):
-            failed.append(f"{CONNECTION}: {type(error).__name__}")
-    else:
-        found.append((f"WebhookNotifier({CONNECTION})", WebhookNotifier))
-    text = Variable.get(VARIABLE, default=None)
+        if find_connection(CONNECTION) is not None:
+            found.append((f"WebhookNotifier({CONNECTION})", WebhookNotifier))
+    except Exception as error:  # noqa: BLE001 - whoever cannot be looked up must not end the wait
+        failed.append(f"{CONNECTION}: {type(error).__name__}")
+    try:
+        text = Variable.get(VARIABLE, default=None)
+    except Exception as error:  # noqa: BLE001 - as above
+        failed.append(f"{VARIABLE}: {type(error).__name__}")
     if text:
         try:
             rows = [(row["class"], dict(row.get("kwargs", {}))) for row in json.loads(text)]

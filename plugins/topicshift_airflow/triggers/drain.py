@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from topicshift.core.errors import TopicshiftError
+from topicshift.core.errors import TopicshiftError, Transient
 
 if TYPE_CHECKING:
     from topicshift.core.drain_progress import DrainProgress
+    from topicshift.ports import EvidenceStore
     from topicshift.steps.drain import DrainTaker
 
 WRITE_PROGRESS_S = 3.0
@@ -113,10 +114,16 @@ class GateTrigger(_DrainWait):
         try:
             while True:
                 at = taker.now().timestamp()
-                decision = gate.add(await taker.take(second_sample=False), at)
-                waits = [*decision.waits, *await asyncio.to_thread(self._verifier)]
+                seconds: dict[str, float | None] = {}
+                try:
+                    decision = gate.add(await taker.take(second_sample=False), at)
+                except Transient as error:
+                    # A broker that is restarted in these hours: unknown keeps the gate shut, and ends nothing.
+                    waits = [str(error)]
+                else:
+                    waits, seconds = [*decision.waits, *await asyncio.to_thread(self._verifier)], dict(decision.seconds)
                 if not waits and at < self.deadline:
-                    return {"status": "ready", "seconds": dict(decision.seconds)}
+                    return {"status": "ready", "seconds": seconds}
                 text = "; ".join(waits)
                 if text != said:
                     self.log.info("not ready for the fence: %s", text)
@@ -192,15 +199,22 @@ class DrainTrigger(_DrainWait):
                 await alarms.take(progress)
                 if progress.at - written >= WRITE_PROGRESS_S:
                     written = progress.at
-                    await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
+                    await self._keep(store, progress)
         finally:
             await taker.reader.close()
             if progress is not None and progress.at != written:
-                await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
+                await self._keep(store, progress)
         if watch.certificate is not None and watch.certificate.verdict is Verdict.DRAINED:
             return {"status": "drained"}
         texts = [g.alarm_text for g in progress.alarms][:5] if progress is not None else []
         return {"status": "deadline", "left": said[:2000], "why": _advice(progress), "alarms": texts}
+
+    async def _keep(self, store: EvidenceStore, progress: DrainProgress) -> None:
+        """Write the series for the chart. It proves nothing, so a store that does not take it ends no wait."""
+        try:
+            await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
+        except TopicshiftError as error:
+            self.log.warning("the progress of the drain could not be kept: %s", error)
 
 
 def series(progress: DrainProgress) -> str:
