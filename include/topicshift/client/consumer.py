@@ -122,6 +122,7 @@ class RoutedConsumer(Routed):
             config, read_committed=merged.get("isolation.level", "read_committed") == "read_committed"
         )
         self._waiting_since: float | None = None
+        self._undecided_since: float | None = None
         self._committed: dict[tuple[str, int], int] = {}
         self._asked: dict[tuple[str, int], int] = {}
         self._commit_at = 0.0
@@ -237,7 +238,12 @@ class RoutedConsumer(Routed):
                 return
             with self._lock:
                 route = self._newest
-            self._view = start_consumer(self._first_topic(route), self._group, None)
+            try:
+                first = self._first_topic(route)
+            except KafkaException as exc:
+                self._not_begun(exc)
+                return
+            self._view = start_consumer(first, self._group, None)
             self._started = True
         before, now = self._view, now_utc()
         after = advance_consumer(before, self._group, route, now, at_end=False)
@@ -296,6 +302,21 @@ class RoutedConsumer(Routed):
             time.sleep(0.01)
         return True
 
+    def _not_begun(self, exc: KafkaException) -> None:
+        """Where to begin cannot be told yet. Raises :class:`RouteUnavailable` when it could not for the stale bound."""
+        self._look.set()
+        now = time.monotonic()
+        self._undecided_since = self._undecided_since or now
+        if now < self._undecided_since + STALE_S:
+            log.info("%s asks again where its group is: %s", self._instance, exc)
+            time.sleep(0.05)
+            return
+        raise RouteUnavailable(
+            f"Whether group {self._group} has offsets could not be told for {STALE_S:g} s ({exc.args[0].str()}), so "
+            f"which topic of {self._logical} to read is unknown. Check the group's coordinator, and the right to "
+            "DESCRIBE both topics."
+        )
+
     def _first_topic(self, route: Route | None) -> str:
         """Where to begin without an entry for the group.
 
@@ -311,8 +332,16 @@ class RoutedConsumer(Routed):
 
     def _has_offsets(self, topic: str) -> bool:
         described = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+        if described.error is not None and described.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(described.error)
         parts = [TopicPartition(topic, p) for p in described.partitions]
-        return any(tp.offset >= 0 for tp in self._consumer.committed(parts, timeout=REQUEST_S)) if parts else False
+        found = self._consumer.committed(parts, timeout=REQUEST_S) if parts else []
+        if any(tp.error is None and tp.offset >= 0 for tp in found):
+            return True
+        for tp in found:
+            if tp.error is not None:
+                raise KafkaException(tp.error)  # what could not be read is not an offset that is not there
+        return False
 
     def _at_end(self, topic: str) -> bool:
         """Whether this member's partitions of ``topic`` are read to the end they have now, and committed."""
@@ -357,14 +386,18 @@ class RoutedConsumer(Routed):
         waiting = [k for k in sorted(self._unseeded & self._assigned) if k not in self._asked]
         try:
             found = self._consumer.committed([TopicPartition(t, p) for t, p in waiting], timeout=REQUEST_S)
+            # One whose offset could not be told is asked again: taken for one without, its group would start over.
             starts = {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
-            missing = [k for k in waiting if starts.get(k, -1) < 0]
+            unread = [tp.error for tp in found if tp.error is not None]
+            if unread:
+                log.info("%s asks for its first offsets again: %s", self._instance, unread[0].str())
+            missing = [k for k in waiting if k in starts and starts[k] < 0]
             lows = self._lookup.starts(missing)
             if lows:
                 self._asked.update(lows)
                 log.info("%s starts %d partitions of %s at their log start", self._instance, len(lows), missing[0][0])
                 self._consumer.commit(offsets=[TopicPartition(*k, o) for k, o in lows.items()], asynchronous=True)
-            self._deliver({k: starts[k] for k in waiting if k not in lows})
+            self._deliver({k: starts[k] for k in waiting if starts.get(k, -1) >= 0})
         except (KafkaException, TimeoutError) as exc:
             for key in waiting:
                 self._asked.pop(key, None)
