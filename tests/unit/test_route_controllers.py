@@ -93,6 +93,13 @@ def test_a_clock_that_runs_ahead_of_the_orchestrators_is_unknown() -> None:
     assert seen(PAUSED, slow).status == "stopped"
 
 
+def test_a_clock_of_the_orchestrator_that_runs_behind_is_seen_though_nobody_could_ask_for_it() -> None:
+    """A lease that it writes ends too early for its clients; silence would be seen too late."""
+    ahead = ack("c.1", Status.PAUSED, 3, age_s=-5)
+    state = seen(PAUSED, ahead, ahead=None)
+    assert state.status == "unknown" and "5.0 s ahead of this machine's clock" in state.reason
+
+
 def test_a_blind_instance_is_unknown() -> None:
     assert "cannot read the route (no right)" in seen(PAUSED, ack("c.1", Status.BLIND, 3, reason="no right")).reason
 

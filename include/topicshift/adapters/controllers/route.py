@@ -232,7 +232,12 @@ def _doubts(live: Sequence[Ack], ages: dict[str, float], clock_ahead: float | No
     doubts = []
     for ack in sorted(live, key=lambda a: a.instance):
         age = ages[ack.instance]
-        if age * 1000 > MISSED_HEARTBEATS * ack.heartbeat_ms:
+        if age < -MAX_CLOCK_SKEW_S:
+            doubts.append(
+                f"the last word of {ack.instance} lies {-age:.1f} s ahead of this machine's clock, which runs behind "
+                "the broker's: a lease would be over there before it is here; set this machine's clock"
+            )
+        elif age * 1000 > MISSED_HEARTBEATS * ack.heartbeat_ms:
             doubts.append(
                 f"{ack.instance} is silent for {age:.0f} s (last: {ack.status} on {ack.topic}); if it is dead, it "
                 f"counts as gone after {ack.gone_ms / 1000:.0f} s, else look at it"
