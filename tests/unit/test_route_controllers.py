@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from topicshift.adapters.controllers import KINDS, ControllerEnv, controller, kinds
 from topicshift.adapters.controllers.manual import Confirmation, ManualController
 from topicshift.adapters.controllers.route import RouteController, judge
+from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import OwnershipLost, Refused, SpecError
-from topicshift.core.route import Ack, GroupRoute, Route, State, Status
+from topicshift.core.route import ROUTES_TOPIC, Ack, GroupRoute, Route, State, Status
 from topicshift.core.spec import KINDS as SPEC_KINDS
 from topicshift.ports import ControlContext, Controller, GroupMember, Participant
 from topicshift.testing.fake_controllers import FakeClient, FakeController, FakeRouteStore
@@ -98,6 +100,7 @@ def test_a_clock_of_the_orchestrator_that_runs_behind_is_seen_though_nobody_coul
     ahead = ack("c.1", Status.PAUSED, 3, age_s=-5)
     state = seen(PAUSED, ahead, ahead=None)
     assert state.status == "unknown" and "5.0 s ahead of this machine's clock" in state.reason
+    assert "clock of c.1 runs 5.0 s ahead" in seen(PAUSED, ahead, ahead=-5.0).reason
 
 
 def test_a_blind_instance_is_unknown() -> None:
@@ -160,6 +163,34 @@ def test_the_switch_through_the_port() -> None:
     assert world.store.closed
 
 
+def test_producers_are_not_pointed_by_a_write_that_gets_through_when_their_lease_is_over() -> None:
+    """The decision had its margin; the brokers took the record at a later try."""
+    world = World()
+    lease = world.clock.now() + timedelta(seconds=60)
+    world.controller.stop(world.ctx(), [CHECKOUT])
+    world.clock.advance(50)
+    world.store.takes_s = 15
+    with pytest.raises(Refused, match="lease"):
+        world.controller.point(world.ctx(lease_until=lease), [CHECKOUT], "p2")
+    world.store.takes_s = 0
+    assert world.store.routes["p"].active == "p"
+    assert world.state(CHECKOUT) == ("running", "p"), "they went on where they were"
+
+
+def test_the_store_looks_at_the_time_just_before_it_commits() -> None:
+    store, written = object.__new__(RouteStore), []
+    store._writer = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    store.read = lambda _: PAUSED  # type: ignore[method-assign]
+    store._logs = {ROUTES_TOPIC: SimpleNamespace(writers={})}  # type: ignore[dict-item]
+    store._commit = lambda *_: written.append(1)  # type: ignore[method-assign]
+    now = datetime.now(UTC)
+    with pytest.raises(Refused, match="the lease of its pause is about to end"):
+        store._put(OPEN, 3, b"mark", now - timedelta(seconds=1))
+    assert not written
+    store._put(OPEN, 3, b"mark", now + timedelta(seconds=60))
+    assert written
+
+
 def test_an_instance_that_does_not_hear_keeps_its_application_from_counting_as_stopped() -> None:
     world = World()
     world.store.clients.remove(world.clients[1])  # type: ignore[arg-type]
@@ -173,7 +204,7 @@ def test_a_write_between_reading_and_writing_is_decided_anew() -> None:
     world = World()
     real = world.store.write
 
-    def raced(route: Route, expect_epoch: int | None) -> None:
+    def raced(route: Route, expect_epoch: int | None, **_: object) -> None:
         world.store.write = real  # type: ignore[method-assign]
         real(Route("p", "p", State.OPEN, 7), None)
         real(route, expect_epoch)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import (
@@ -45,6 +46,7 @@ from topicshift.core.route import (
     parse_ack,
     parse_route,
     serialise_route,
+    utc_text,
 )
 
 log = logging.getLogger(__name__)
@@ -342,12 +344,13 @@ class RouteStore:
             self._writer(logical)
             self._catch_up(ROUTES_TOPIC)
 
-    def write(self, route: Route, expect_epoch: int | None) -> None:
+    def write(self, route: Route, expect_epoch: int | None, *, not_after: datetime | None = None) -> None:
         """Write the route if the one in Kafka has the epoch ``expect_epoch`` (None or 0: there is none).
 
         The transactional id of the logical topic is initialised anew by each writer, which fences every earlier one;
         then the topic is read to its end, compared, and the record committed. A fenced writer reads again and compares.
-        Raises ``Refused`` when another epoch is there, ``AmbiguousState`` when the commit cannot be confirmed.
+        Raises ``Refused`` when another epoch is there, or when it is ``not_after`` before it could be tried (a lease is
+        about to end), and ``AmbiguousState`` when the commit cannot be confirmed.
         """
         expected = expect_epoch or 0
         if route.epoch < max(expected, 1):
@@ -359,7 +362,7 @@ class RouteStore:
             mark = secrets.token_bytes(8)
             while True:
                 try:
-                    self._put(route, expected, mark)
+                    self._put(route, expected, mark, not_after)
                     return
                 except KafkaException as exc:
                     # Fenced, or the outcome is open. A new writer settles any unfinished transaction of this id.
@@ -381,7 +384,7 @@ class RouteStore:
                     ) from tried
                 raise error
 
-    def _put(self, route: Route, expected: int, mark: bytes) -> None:
+    def _put(self, route: Route, expected: int, mark: bytes, not_after: datetime | None = None) -> None:
         writer = self._writer(route.logical)
         have = self.read(route.logical)
         if self._logs[ROUTES_TOPIC].writers.get(route.logical) == mark:
@@ -390,6 +393,11 @@ class RouteStore:
             raise Refused(
                 f"The route of {route.logical} is at epoch {have.epoch if have else 0}, not {expected}: somebody "
                 "changed it meanwhile. Nothing was written. Read it again and decide anew."
+            )
+        if not_after is not None and datetime.now(UTC) >= not_after:
+            raise Refused(
+                f"Epoch {route.epoch} of the route of {route.logical} could not be written by {utc_text(not_after)}: "
+                "the lease of its pause is about to end. Nothing was written."
             )
         self._commit(writer, route, mark)
 

@@ -134,6 +134,16 @@ def point_producers(route: Route | None, act: Act, topic: str) -> Route | None:
     return _next(route, act, active=topic)
 
 
+def last_moment(route: Route | None, wanted: Route, now: datetime) -> datetime | None:
+    """When it is too late to write ``wanted`` over ``route``: paused producers are pointed within their lease only.
+
+    A write may have to be tried again for longer than the decision's margin lasts. None where no lease is in the way.
+    """
+    if route is None or not route.holds(now) or route.lease_until is None or wanted.active == route.active:
+        return None
+    return route.lease_until - timedelta(seconds=LEASE_MARGIN_S)
+
+
 def open_producers(route: Route | None, act: Act) -> Route | None:
     """The record that lets the producers go on with ``active``, or None if they may already.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TypeVar
 
 from topicshift.core.errors import Refused
@@ -27,6 +28,8 @@ _T = TypeVar("_T")
 class FakeRouteStore:
     """:class:`topicshift.adapters.route_store.RouteStore` in memory, with the same compare-and-set.
 
+    ``takes_s`` is how long a write is tried before it gets through.
+
     ``clients`` act at once on every write, as :meth:`FakeClient.follow` does; take one out to make it deaf.
     """
 
@@ -36,6 +39,7 @@ class FakeRouteStore:
         self.said: dict[str, Ack] = {}
         self.clients: list[FakeClient] = []
         self.closed = False
+        self.takes_s = 0.0
 
     def read(self, logical: str) -> Route | None:
         """The route, or None."""
@@ -55,8 +59,12 @@ class FakeRouteStore:
         """There is one clock."""
         return 0.0
 
-    def write(self, route: Route, expect_epoch: int | None) -> None:
-        """Compare-and-set. Raises ``Refused``."""
+    def write(self, route: Route, expect_epoch: int | None, *, not_after: datetime | None = None) -> None:
+        """Compare-and-set, after ``takes_s``. Raises ``Refused``."""
+        if self.takes_s:
+            self.clock.sleep(self.takes_s)
+        if not_after is not None and self.clock.now() >= not_after:
+            raise Refused(f"Epoch {route.epoch} of the route of {route.logical} could not be written in time.")
         have = self.routes.get(route.logical)
         if (have.epoch if have else 0) != (expect_epoch or 0) or route.epoch < max(expect_epoch or 0, 1):
             raise Refused(f"The route of {route.logical} is at epoch {have.epoch if have else 0}, not {expect_epoch}.")

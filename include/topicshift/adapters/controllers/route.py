@@ -13,6 +13,7 @@ from topicshift.core.route_acts import (
     Act,
     find_route,
     group_entry,
+    last_moment,
     open_groups,
     open_producers,
     pause_groups,
@@ -37,8 +38,8 @@ class RouteRecords(Protocol):
     def clock_ahead(self) -> float | None:
         """Seconds by which this machine's clock runs ahead of the broker's."""
 
-    def write(self, route: Route, expect_epoch: int | None) -> None:
-        """Compare-and-set."""
+    def write(self, route: Route, expect_epoch: int | None, *, not_after: datetime | None = None) -> None:
+        """Compare-and-set; refused at ``not_after``."""
 
     def close(self) -> None:
         """Let go."""
@@ -118,7 +119,7 @@ class RouteController:
             if wanted is None:
                 return
             try:
-                self._store.write(wanted, route.epoch if route else None)
+                self._store.write(wanted, route.epoch if route else None, not_after=last_moment(route, wanted, now))
             except Refused:
                 # Somebody wrote between reading and writing. Decide anew on what is there now; ownership is checked.
                 if attempt == _TRIES - 1:
