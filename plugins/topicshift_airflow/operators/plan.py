@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
-from topicshift.core.spec import Approval
+from topicshift.core.spec import Approval, Spec
 from topicshift.steps.approvals import find_approval, record_approval
 from topicshift_airflow.links import EvidenceLink, page_of
 from topicshift_airflow.operators.base import RETRIES, AskingOperator, Question, StepOperator
@@ -66,8 +66,13 @@ class OpenMigration(BaseOperator):
             context["ti"].xcom_push(
                 key="migration", value={"id": claim.migration_id, "source": row.source, "target": row.target}
             )
+            kept = Spec.model_validate(dict(row.spec))
+            if kept != spec.model_copy(update={"target": row.target}):
+                self.log.warning(
+                    "The spec has changed since this run began to act; it goes on with the one that it began with."
+                )
             # Tasks can be mapped over a return value alone.
-            return [c.name for c in spec.consumers]
+            return [c.name for c in kept.consumers]
 
 
 MEASURED_NEXT = "the next task measures them"
