@@ -124,7 +124,7 @@ def test_a_hanging_one_is_offered_and_aborted_on_a_yes_to_exactly_it(
         question = operator.question(run, {})
         assert question is not None
         assert "777000, epoch 0" in question.body
-        operator._ask(run, question)
+        operator._ask(run, question, {})
         # Without an answer nothing is done, and a yes to something else is no yes to this.
         assert operator.act(run, {}) == {"aborted": []}
         other = {**question.about, "abort": [k + "1" for k in question.about["abort"]]}

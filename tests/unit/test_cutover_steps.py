@@ -437,6 +437,19 @@ def test_a_rollback_whose_fence_cannot_be_lifted_yet_keeps_no_producer_waiting(m
 LEDGER = Participant("ledger", "consumer", "route", group="ledger")
 
 
+def switch_ledger(w: World) -> Any:
+    return switch_group(
+        w.cast,
+        LEDGER,
+        admin=w.cluster,
+        journal=w.journal,
+        claim=w.claim,
+        clock=w.clock,
+        recheck=w.recheck,
+        progress=w.said.append,
+    )
+
+
 def test_a_group_is_seeded_at_the_log_start_and_keeps_what_it_has() -> None:
     w = World()
     w.cluster.produce(TARGET, 0, records=5)
@@ -451,37 +464,16 @@ def test_a_group_is_switched_once_it_has_an_offset_everywhere(kill: list[int]) -
     w = World()
     w.cluster.commit("ledger", TARGET, dict.fromkeys(range(6), 0))
 
-    def act() -> Any:
-        return switch_group(
-            w.cast,
-            LEDGER,
-            admin=w.cluster,
-            journal=w.journal,
-            claim=w.claim,
-            clock=w.clock,
-            recheck=w.recheck,
-            progress=w.said.append,
-        )
-
-    w.until_done(act, kill)
+    w.until_done(lambda: switch_ledger(w), kill)
     assert w.apps.topic["ledger"] == TARGET
-    assert act()["group"] == "ledger"
+    assert switch_ledger(w)["group"] == "ledger"
 
 
 def test_a_group_without_an_offset_is_not_called_switched() -> None:
     w = World()
     w.cluster.commit("ledger", TARGET, dict.fromkeys(range(5), 0))
     with pytest.raises(DrainTimedOut, match=r"no committed offset on partitions \[5\]"):
-        switch_group(
-            w.cast,
-            LEDGER,
-            admin=w.cluster,
-            journal=w.journal,
-            claim=w.claim,
-            clock=w.clock,
-            recheck=w.recheck,
-            progress=w.said.append,
-        )
+        switch_ledger(w)
 
 
 def test_a_group_that_would_skip_records_of_the_target_stays_on_the_source() -> None:
@@ -490,25 +482,13 @@ def test_a_group_that_would_skip_records_of_the_target_stays_on_the_source() -> 
     w.cluster.produce(TARGET, 0, records=5)
     w.cluster.commit("ledger", TARGET, {**dict.fromkeys(range(6), 0), 0: 3})
 
-    def act() -> Any:
-        return switch_group(
-            w.cast,
-            LEDGER,
-            admin=w.cluster,
-            journal=w.journal,
-            claim=w.claim,
-            clock=w.clock,
-            recheck=w.recheck,
-            progress=w.said.append,
-        )
-
     with pytest.raises(Refused, match=r"payments-v2\[0\] at 3, where the log starts at 0"):
-        act()
+        switch_ledger(w)
     assert w.state("switch_consumer:ledger") is None and "ledger" not in w.apps.topic
     w.cluster.commit("ledger", TARGET, {0: 0})
-    w.until_done(act, [3])
+    w.until_done(lambda: switch_ledger(w), [3])
     w.cluster.commit("ledger", TARGET, {0: 3})
-    assert act()["group"] == "ledger", "what it reads once it was released is its own"
+    assert switch_ledger(w)["group"] == "ledger", "what it reads once it was released is its own"
 
 
 class ByHand(Applications):

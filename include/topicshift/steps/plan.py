@@ -6,6 +6,7 @@ A part that cannot be read becomes a finding by name (TS501, unknown): a missing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -54,20 +55,21 @@ def take_snapshot(
     others, moved, own_id = _journalled(
         journal, spec.source, migration_id, unread, cluster.cluster_id if cluster else None
     )
+    known = Snapshot(
+        _stamp(now),
+        cluster,
+        impact=impact,
+        no_impact=no_impact,
+        migrations=others,
+        journalled=journal is not None,
+        moved=moved,
+        own_target_id=own_id,
+    )
     if cluster is None:
         # One dead address is enough to know: asking eight more times would only take as many time-outs.
         rest = "the cluster did not answer"
         unread.update(dict.fromkeys(("topics", "source", "target", "acls", "groups", "commits", "offsets"), rest))
-        return Snapshot(
-            _stamp(now),
-            impact=impact,
-            no_impact=no_impact,
-            migrations=others,
-            journalled=journal is not None,
-            moved=moved,
-            own_target_id=own_id,
-            unread=unread,
-        )
+        return replace(known, unread=unread)
     topics = read("topics", admin.topic_names)
     claimed = {t for m in others for t in (m.source, m.target)}
     target_name = resolve_target(spec, topics, claimed | taken)
@@ -86,9 +88,8 @@ def take_snapshot(
         names = sorted({g.group for g in listed} | {c.group for c in spec.consumers})
         described = read("described", lambda: admin.describe_groups(names))
         commits = read("commits", lambda: admin.commits(names, spec.source, partitions))
-    return Snapshot(
-        taken_at=_stamp(now),
-        cluster=cluster,
+    return replace(
+        known,
         topics=topics,
         source=source,
         target=target,
@@ -100,12 +101,6 @@ def take_snapshot(
         commits=commits,
         producers=tuple(producers) if producers is not None else None,
         transactions=tuple(transactions) if transactions is not None else None,
-        impact=impact,
-        no_impact=no_impact,
-        migrations=others,
-        journalled=journal is not None,
-        moved=moved,
-        own_target_id=own_id,
         unread=unread,
     )
 
