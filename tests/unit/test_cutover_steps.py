@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -378,7 +378,7 @@ def test_records_in_the_target_are_never_left_behind() -> None:
         rollback_type(row, w.cluster)
 
 
-def free_rollback(w: World, deleted: list[str]) -> Any:
+def free_rollback(w: World, deleted: list[str], consumers: Sequence[Mapping[str, str]] = ()) -> Any:
     from topicshift.core.spec import Spec
 
     spec = Spec.model_validate(
@@ -387,7 +387,7 @@ def free_rollback(w: World, deleted: list[str]) -> Any:
             "target": TARGET,
             "partitions": 6,
             "producers": [{"name": p.name} for p in PRODUCERS],
-            "consumers": [{"name": "ledger", "group": "ledger"}],
+            "consumers": list(consumers) or [{"name": "ledger", "group": "ledger"}],
         }
     )
     return roll_back(
@@ -499,8 +499,6 @@ class ByHand(Applications):
 
 
 def test_a_rollback_names_the_groups_that_a_person_has_to_start_again() -> None:
-    from topicshift.core.spec import Spec
-
     w = World()
     w.stop()
     w.switch()
@@ -509,31 +507,9 @@ def test_a_rollback_names_the_groups_that_a_person_has_to_start_again() -> None:
         {"name": n, "group": f"{n}-g", "kind": k}
         for n, k in (("ledger", "manual"), ("fraud", "manual"), ("search", "route"))
     ]
-    spec = Spec.model_validate(
-        {
-            "source": SOURCE,
-            "target": TARGET,
-            "partitions": 6,
-            "producers": [{"name": p.name} for p in PRODUCERS],
-            "consumers": consumers,
-        }
-    )
     for name in ("ledger", "search"):
         w.journal.intend(w.claim, f"switch_consumer:{name}-g", {})
 
-    def act() -> Any:
-        return roll_back(
-            w.cast,
-            w.journal.current(w.claim.migration_id),
-            spec,
-            admin=w.cluster,
-            journal=w.journal,
-            claim=w.claim,
-            clock=w.clock,
-            unfence=w.unfence,
-            restore_retention=lambda: None,
-            delete_target=lambda: None,
-            progress=w.said.append,
-        )
-
-    assert w.until_done(act, [10, 14])["start_by_hand"] == ["ledger (group ledger-g)"]
+    assert w.until_done(lambda: free_rollback(w, [], consumers), [10, 14])["start_by_hand"] == [
+        "ledger (group ledger-g)"
+    ]
