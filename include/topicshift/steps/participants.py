@@ -361,15 +361,7 @@ def give_back(
     ctx = cast.context
     freeze_row = journal.step(claim.migration_id, FREEZE)
     switch_row = journal.step(claim.migration_id, SWITCH_PRODUCERS)
-    topics = {s.participant.name: s.topic for s in cast.observe(producers)}
-    decision, why = decide_give_back(
-        freeze_state=freeze_row.state if freeze_row else None,
-        switch_state=switch_row.state if switch_row else None,
-        producer_topics=topics,
-        target=ctx.target,
-        target_records=used_offsets(admin, ctx.target),
-        moved_groups=moved_groups(journal, claim.migration_id),
-    )
+    decision, why, _ = judge_give_back(cast, producers, admin=admin, journal=journal, migration_id=claim.migration_id)
     if decision in (GiveBack.AMBIGUOUS, GiveBack.ALREADY_SWITCHED) and freeze_row and freeze_row.state == "failed":
         journal.intend(claim, FREEZE, freeze_row.data)  # it runs on as it was: the run, or a person, ends it
     if decision is GiveBack.AMBIGUOUS:
@@ -401,6 +393,26 @@ def give_back(
     journal.finish(claim, FREEZE, {**freeze_row.data, "ended_at": now, "how": "given back"}, state="undone")
     journal.event(claim, "producers_given_back", "topicshift", {"why": why, "states": describe(states)})
     return decision, why
+
+
+def judge_give_back(
+    cast: Cast, producers: Sequence[Participant], *, admin: ClusterAdmin, journal: Journal, migration_id: str
+) -> tuple[GiveBack, str, list[ParticipantState]]:
+    """Whether producers may go back to the source, as things stand now: the decision, why, and what was seen of them.
+
+    Changes nothing.
+    """
+    freeze_row, switch_row = (journal.step(migration_id, step) for step in (FREEZE, SWITCH_PRODUCERS))
+    states = list(cast.observe(producers))
+    decision, why = decide_give_back(
+        freeze_state=freeze_row.state if freeze_row else None,
+        switch_state=switch_row.state if switch_row else None,
+        producer_topics={s.participant.name: s.topic for s in states},
+        target=cast.context.target,
+        target_records=used_offsets(admin, cast.context.target),
+        moved_groups=moved_groups(journal, migration_id),
+    )
+    return decision, why, states
 
 
 def moved_groups(journal: Journal, migration_id: str) -> list[str]:

@@ -9,17 +9,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.errors import AmbiguousState, TopicshiftError
-from topicshift.core.freeze import Freeze, GiveBack, abandoned, decide_give_back
+from topicshift.core.freeze import Freeze, GiveBack, abandoned
 from topicshift.ports import Journal, MigrationRow
-from topicshift.steps.participants import (
-    FREEZE,
-    SWITCH_PRODUCERS,
-    begin_give_back,
-    describe,
-    moved_groups,
-    producers_of,
-    used_offsets,
-)
+from topicshift.steps.participants import FREEZE, begin_give_back, describe, judge_give_back, producers_of
 from topicshift_airflow.operators.cutover import kinds, put_back
 from topicshift_airflow.runtime import Run, open_journal, open_run, owner_alive, typed_failures
 
@@ -86,15 +78,8 @@ def end_freeze(run: Run) -> str:
 
     producers = producers_of(run.spec)
     cast = run.cast(kinds(producers))
-    freeze, switch = (run.journal.step(run.row.migration_id, step) for step in (FREEZE, SWITCH_PRODUCERS))
-    states = cast.observe(producers)
-    decision, why = decide_give_back(
-        freeze_state=freeze.state if freeze else None,
-        switch_state=switch.state if switch else None,
-        producer_topics={s.participant.name: s.topic for s in states},
-        target=run.row.target,
-        target_records=used_offsets(run.admin, run.row.target),
-        moved_groups=moved_groups(run.journal, run.row.migration_id),
+    decision, why, states = judge_give_back(
+        cast, producers, admin=run.admin, journal=run.journal, migration_id=run.row.migration_id
     )
     if decision is GiveBack.AMBIGUOUS:
         raise AmbiguousState(

@@ -242,9 +242,14 @@ def shows_no_topic(name: str, topic_id: str) -> Shows:
             raise for_code(row.error_code)(name)
         # Brokers before Kafka 2.8 name no id.
         found = row.topic_id
-        return found is not None and base64.urlsafe_b64encode(found.bytes).decode().rstrip("=") != topic_id
+        return found is not None and id_text(found.bytes) != topic_id
 
     return look
+
+
+def id_text(raw: bytes) -> str:
+    """A topic id as Java's tools print it: URL-safe base64 of its 16 bytes, without padding (22 characters)."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _described(admin: Any, node: int, name: str) -> Any:

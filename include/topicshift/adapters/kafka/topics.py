@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
 from topicshift.adapters.kafka.connect import Connection
-from topicshift.adapters.kafka.everywhere import shows_configs, shows_no_topic, shows_topic, until_everywhere
+from topicshift.adapters.kafka.everywhere import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
 from topicshift.core.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 
@@ -18,11 +17,10 @@ api: Any = confluent_kafka.admin
 
 
 def topic_id_text(uuid: Any) -> str:
-    """A topic id as Java's tools print it: URL-safe base64 of its 16 bytes, without padding (22 characters)."""
+    """librdkafka's topic id as :func:`~topicshift.adapters.kafka.everywhere.id_text` writes it."""
     mask = (1 << 64) - 1
     high, low = uuid.get_most_significant_bits() & mask, uuid.get_least_significant_bits() & mask
-    raw = high.to_bytes(8, "big") + low.to_bytes(8, "big")
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return id_text(high.to_bytes(8, "big") + low.to_bytes(8, "big"))
 
 
 def _names(operations: Iterable[Any] | None) -> frozenset[str] | None:
