@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "spark_jobs"))
 from benchmarks.impact import fill
 
 import drain_verification as job
-from topicshift.core.certificate import DrainCertificate
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.spark import local_spark
+from lab.broker import EmbeddedBroker
+from lab.spark import local_spark
+from topicshift.core.drain.certificate import DrainCertificate
 from topicshift_spark.offsets import OffsetsProbe
 from topicshift_spark.source import Cluster
 

@@ -21,15 +21,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from lab.broker import kafka_command
+from lab.demo import DAG_ID
+from lab.load_life import Life
+from lab.load_proof import prove
+from lab.rights import allow, consumer_rights, grant, producer_rights
+from lab.stack import Stack, default_run_folder
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.route_store import RouteStore
-from topicshift.core.route import GroupRoute, Route, State, serialise_route
-from topicshift.testing.broker import kafka_command
-from topicshift.testing.demo import DAG_ID
-from topicshift.testing.load_life import Life
-from topicshift.testing.load_proof import prove
-from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
-from topicshift.testing.stack import Stack, default_run_folder
+from topicshift.core.route.records import GroupRoute, Route, State, serialise_route
 
 TOOLS = "org.apache.kafka.tools"
 KINDS = ("script", "drain_first", "producers_first")

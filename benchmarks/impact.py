@@ -41,9 +41,9 @@ import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.java import find_java
-from topicshift.testing.spark import local_spark, spark_jars
+from lab.broker import EmbeddedBroker
+from lab.java import find_java
+from lab.spark import local_spark, spark_jars
 
 ROOT = Path(__file__).resolve().parent.parent
 CANDIDATES = (6, 18, 24, 25, 30, 48, 60)

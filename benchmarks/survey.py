@@ -28,8 +28,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from topicshift.testing.broker import EmbeddedBroker, kafka_jars
-from topicshift.testing.java import find_java
+from lab.broker import EmbeddedBroker, kafka_jars
+from lab.java import find_java
 
 RECORDS = 10
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

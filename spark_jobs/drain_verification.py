@@ -33,10 +33,10 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from topicshift.core.certificate import DrainCertificate
-from topicshift.core.drain import in_doubt
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.drain.decision import in_doubt
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError, Unreadable
-from topicshift.core.verification import (
+from topicshift.core.proof.verification import (
     Answer,
     DrainVerification,
     ReadPlan,

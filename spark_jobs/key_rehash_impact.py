@@ -5,9 +5,9 @@ Usage (with ``spark-submit --jars ...``, the jars of ``build/jars/spark``)::
     key_rehash_impact.py --topic T --candidates 12,24,30 --output DIR \\
         (--bootstrap-server HOST:PORT | --kafka-config FILE)
 
-Writes ``DIR/impact.json`` (the model is :class:`topicshift.core.impact.Impact`) and ``DIR/impact.html``, each at once
-or not at all. Reads the topic once, with frozen offsets, read_committed. Exit code 0 when the result is there, 2 for
-wrong use, 4 when something could not be read. Credentials come from the properties file only.
+Writes ``DIR/impact.json`` (the model is :class:`topicshift.core.impact.report.Impact`) and ``DIR/impact.html``, each at
+once or not at all. Reads the topic once, with frozen offsets, read_committed. Exit code 0 when the result is there, 2
+for wrong use, 4 when something could not be read. Credentials come from the properties file only.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from topicshift.core import impact as model
 from topicshift.core.errors import SpecError, Unreadable
-from topicshift.core.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, rules_at
-from topicshift.core.impact_findings import findings
-from topicshift.core.partitioning import RULES, KeyHashes
-from topicshift.core.sampling import CONFIDENCE, Design
+from topicshift.core.impact import report as model
+from topicshift.core.impact.findings import findings
+from topicshift.core.impact.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, rules_at
+from topicshift.core.impact.partitioning import RULES, KeyHashes
+from topicshift.core.impact.sampling import CONFIDENCE, Design
 from topicshift_spark import impact_groups, impact_query
 from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
 from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges

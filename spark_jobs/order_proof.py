@@ -30,10 +30,10 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from topicshift.core.cluster import PartitionOffsets
 from topicshift.core.errors import NotFound, SpecError, Unreadable
-from topicshift.core.order import Example, Facts, Name, OrderProof, Side, prove
-from topicshift.core.verification import same_topic_id
+from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.proof.order import Example, Facts, Name, OrderProof, Side, prove
+from topicshift.core.proof.verification import same_topic_id
 from topicshift_spark.files import Folder
 from topicshift_spark.keys import SOURCE, TARGET, per_key, records_of, totals
 from topicshift_spark.offsets import OffsetsProbe, cleanup_policy
@@ -160,7 +160,7 @@ def facts(
     after_fence: Mapping[int, int] | None = None,
     compacted: frozenset[Name] = frozenset(),
 ) -> Facts:
-    """What was counted, in the words of :mod:`topicshift.core.order`."""
+    """What was counted, in the words of :mod:`topicshift.core.proof.order`."""
     names = (source.topic.name, target.topic.name)
     get = row.asDict()
     return Facts(

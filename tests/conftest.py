@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from topicshift.testing.broker import EmbeddedBroker, new_password
+from lab.broker import EmbeddedBroker, new_password
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-    from topicshift.testing.stack import Stack
+    from lab.stack import Stack
 
 # Byte code makes each child Python start in a tenth of the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -85,7 +85,7 @@ def topic_name(request: pytest.FixtureRequest) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """SQLAlchemy URL of a real PostgreSQL, shared by the whole run. Make a schema or database of your own in it."""
-    from topicshift.testing.postgres import embedded_postgres
+    from lab.postgres import embedded_postgres
 
     with embedded_postgres() as url:
         yield url
@@ -94,7 +94,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local Spark session with two cores and the Kafka connector, shared by the whole run."""
-    from topicshift.testing.spark import local_spark
+    from lab.spark import local_spark
 
     session = local_spark()
     yield session
@@ -108,7 +108,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     Airflow's data and the journal are in PostgreSQL, as in production; the demo keeps both in SQLite. Its spec files
     are those of ``tests/specs``.
     """
-    from topicshift.testing.stack import Stack
+    from lab.stack import Stack
 
     specs = Path(__file__).parent / "specs"
     environment = {"TOPICSHIFT_SPECS": str(specs)}

@@ -21,7 +21,7 @@ MADE: dict[str, Callable[[], str]] = {
     "AIRFLOW_FERNET_KEY": lambda: base64.urlsafe_b64encode(os.urandom(32)).decode(),
     "AIRFLOW_API_SECRET_KEY": lambda: secrets.token_hex(24),
     "AIRFLOW_JWT_SECRET": lambda: secrets.token_hex(32),
-    # Where the project lies inside the image; env/airflow.env is filled in with it.
+    # Where the project lies inside the image; deploy/airflow.env is filled in with it.
     "TOPICSHIFT_ROOT": lambda: "/opt/topicshift",
 }
 

@@ -24,15 +24,15 @@ from pydantic.fields import FieldInfo  # noqa: E402
 
 from topicshift.core.base import Model  # noqa: E402
 from topicshift.core.checks import all_codes  # noqa: E402
-from topicshift.core.duration import format_duration  # noqa: E402
 from topicshift.core.findings import Level  # noqa: E402
-from topicshift.core.impact_findings import CODES  # noqa: E402
-from topicshift.core.retirement import CODES as RETIREMENT  # noqa: E402
-from topicshift.core.spec import Spec  # noqa: E402
-from topicshift.core.spec_io import load_spec  # noqa: E402
+from topicshift.core.impact.findings import CODES  # noqa: E402
+from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
+from topicshift.core.spec.duration import format_duration  # noqa: E402
+from topicshift.core.spec.io import load_spec  # noqa: E402
+from topicshift.core.spec.model import Spec  # noqa: E402
 
 _HEAD = "<!-- Made by tools/generate_docs.py. Change the model or the checks, then run it again. -->\n"
-_OTHERS = (("TS7: the key-rehash impact", "include/topicshift/core/impact_findings.py"),)
+_OTHERS = (("TS7: the key-rehash impact", "include/topicshift/core/impact/findings.py"),)
 _SCOPES = {
     "1": "TS1: the spec and the topics",
     "2": "TS2: the cluster",

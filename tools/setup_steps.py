@@ -26,9 +26,9 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "include"))
+sys.path.insert(0, str(ROOT))
 
-from topicshift.testing.java import CLASS_ARCHIVE, Java, NoJava, find_java  # noqa: E402
+from lab.java import CLASS_ARCHIVE, Java, NoJava, find_java  # noqa: E402
 
 VENV = ROOT / ".venv"
 BUILD = ROOT / "build"
@@ -295,7 +295,7 @@ def install_project() -> None:
 
 def compile_project() -> None:
     """Byte code for the project's own rooms: the first Airflow task should not pay for it."""
-    rooms = [room for room in ("include", "plugins", "dags", "spark_jobs") if (ROOT / room).is_dir()]
+    rooms = [room for room in ("include", "plugins", "dags", "spark_jobs", "lab", "deploy") if (ROOT / room).is_dir()]
     subprocess.run(
         [str(PYTHON), "-m", "compileall", "-q", *rooms], cwd=ROOT, env=environment(), check=False, capture_output=True
     )

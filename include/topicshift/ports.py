@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from topicshift.core.cluster import (
+from topicshift.core.drain.decision import Tail, TailRange
+from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
     Broker,
@@ -25,8 +27,6 @@ from topicshift.core.cluster import (
     TopicInfo,
     Transaction,
 )
-from topicshift.core.discovery import GroupListing
-from topicshift.core.drain import Tail, TailRange
 
 __all__ = [
     "Acl",

@@ -9,7 +9,7 @@ from topicshift.core.errors import TopicshiftError
 from topicshift.ports import Claim
 
 if TYPE_CHECKING:
-    from topicshift.core.drain_progress import DrainProgress, GroupProgress
+    from topicshift.core.drain.progress import DrainProgress, GroupProgress
 
 log = logging.getLogger("topicshift")
 

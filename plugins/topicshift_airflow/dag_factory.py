@@ -13,9 +13,9 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGroup
 
 from topicshift.core.errors import SpecError
-from topicshift.core.form import form_fields
-from topicshift.core.spec import Cutover
-from topicshift.core.spec_io import load_spec
+from topicshift.core.spec.form import form_fields
+from topicshift.core.spec.io import load_spec
+from topicshift.core.spec.model import Cutover
 from topicshift_airflow.docs import MIGRATION_DOC, TASKS
 from topicshift_airflow.operators.base import RETRIES
 from topicshift_airflow.operators.cutover import (

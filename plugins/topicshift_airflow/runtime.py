@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
+from topicshift.acts.participants import Cast
 from topicshift.core.errors import Refused, SpecError, TopicshiftError, Transient
-from topicshift.core.spec import Spec
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, ControlContext, Controller, MigrationRow
-from topicshift.steps.participants import Cast
 
 if TYPE_CHECKING:
     from topicshift.ports import Clock, ClusterAdmin, EvidenceStore, Journal
@@ -82,7 +82,7 @@ def connection(conn_id: str) -> Any:
 
 def kafka_config(conn_id: str) -> dict[str, str]:
     """librdkafka properties from an Airflow Kafka connection; secrets may lie in a file that its extra names."""
-    from topicshift.adapters.kafka.connect import from_airflow_extra
+    from topicshift.adapters.kafka.connection import from_airflow_extra
 
     return from_airflow_extra(connection(conn_id).extra_dejson)
 

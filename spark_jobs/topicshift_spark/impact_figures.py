@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from topicshift.core import impact as model
-from topicshift.core import sampling, skew
-from topicshift.core.fingerprint import Bucket, Observed, RuleAt, chances, fingerprint, spread, sure_of_one
-from topicshift.core.partitioning import expected_same_index, parents_of, partition_of
-from topicshift.core.sampling import Interval, burst_of, distinct, largest, student_t
+from topicshift.core.impact import report as model
+from topicshift.core.impact import sampling, skew
+from topicshift.core.impact.fingerprint import Bucket, Observed, RuleAt, chances, fingerprint, spread, sure_of_one
+from topicshift.core.impact.partitioning import expected_same_index, parents_of, partition_of
+from topicshift.core.impact.sampling import Interval, burst_of, distinct, largest, student_t
 from topicshift_spark.impact_groups import Cells, Commits, Tails
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
 

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from topicshift.core.errors import SpecError
-from topicshift.core.partitioning import RULE, hash_keys
-from topicshift.core.sampling import Design
+from topicshift.core.impact.partitioning import RULE, hash_keys
+from topicshift.core.impact.sampling import Design
 from topicshift_spark.impact_ranges import is_number
 from topicshift_spark.impact_scan import binary
 from topicshift_spark.source import Range

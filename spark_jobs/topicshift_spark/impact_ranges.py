@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from topicshift.core.errors import SpecError
-from topicshift.core.sampling import Design, draw
+from topicshift.core.impact.sampling import Design, draw
 from topicshift_spark.source import Range
 
 SLICES = 8

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from topicshift.core.partitioning import RULE, hash_keys
+from topicshift.core.impact.partitioning import RULE, hash_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -433,7 +433,7 @@ class _Task:
 
 
 def _schema_ids(data: Any, offsets: Any) -> Any:
-    """uint32[n]: the schema id that :func:`topicshift.core.skew.schema_id` finds in each key, 0 for none."""
+    """uint32[n]: the schema id that :func:`topicshift.core.impact.skew.schema_id` finds in each key, 0 for none."""
     starts, lengths = offsets[:-1], np.diff(offsets)
     ids = np.zeros(len(starts), np.uint32)
     able = np.flatnonzero((lengths > 5) & (lengths != 8))

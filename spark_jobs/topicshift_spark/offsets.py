@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from topicshift.core.cluster import PartitionOffsets
 from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError
+from topicshift.core.kafka.cluster import PartitionOffsets
 from topicshift_spark.source import Cluster, Topic
 
 # {payments-0=ListOffsetsResultInfo(offset=42, timestamp=-1, leaderEpoch=Optional[0]), ...}

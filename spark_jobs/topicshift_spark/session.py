@@ -67,7 +67,7 @@ def ship_code(spark: SparkSession) -> None:
 
 
 def _modules(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.py"))
+    return sorted(folder.rglob("*.py"))
 
 
 def cores(spark: SparkSession) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark code goes by
 
-from topicshift.core.verification import ReadPlan, Segment
+from topicshift.core.proof.verification import ReadPlan, Segment
 from topicshift_spark.session import cores
 from topicshift_spark.source import Range, read, total
 

@@ -11,13 +11,13 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from tests.beside import meanwhile
 
+from lab.airflow_api import AirflowApi, wait_until
+from lab.demo import ANSWER_AFTER_S
+from lab.rights import consumer_rights, grant, producer_rights
+from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core import audit
-from topicshift.testing.airflow_api import AirflowApi, wait_until
-from topicshift.testing.demo import ANSWER_AFTER_S
-from topicshift.testing.rights import consumer_rights, grant, producer_rights
-from topicshift.testing.stack import Stack
+from topicshift.core.proof import audit
 
 KEYS = 10
 

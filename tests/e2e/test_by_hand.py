@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.e2e.small import Run, Topic, until
 
+from lab.broker import SUPERUSER
+from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.ports import Acl
-from topicshift.testing.broker import SUPERUSER
-from topicshift.testing.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

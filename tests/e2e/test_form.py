@@ -13,10 +13,10 @@ from playwright.sync_api import expect
 from tests.e2e.small import Run
 from tests.e2e.ui import Ui, logged_in
 
-from topicshift.testing.load_life import Life
-from topicshift.testing.load_proof import prove
-from topicshift.testing.stack import Stack
-from topicshift.testing.traffic import start_traffic
+from lab.load_life import Life
+from lab.load_proof import prove
+from lab.stack import Stack
+from lab.traffic import start_traffic
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

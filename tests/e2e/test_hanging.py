@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.e2e.small import Run
 from tests.integration.test_fence_real import hang
 
+from lab.stack import ORCHESTRATOR, Stack
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.testing.stack import ORCHESTRATOR, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 DAG, TASK = "topic_migration", "stop_producers.transactions"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.e2e.small import Run
 
-from topicshift.testing.stack import Stack
+from lab.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
 
 def test_a_live_topic_is_moved_and_nothing_is_lost(tmp_path: Path) -> None:
     """The demo, ``drain_first``; ``producers_first`` is moved from the form in a browser (test_form.py)."""
-    command = [sys.executable, "-m", "topicshift.testing.demo", "--backlog", "20000"]
+    command = [sys.executable, "-m", "lab.demo", "--backlog", "20000"]
     command += ["--run-folder", str(tmp_path / "run"), "--timeout", "600"]
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=800, check=False)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.e2e.small import Run, Topic, trail_is_intact, until
 
+from lab.airflow_api import AirflowApi
+from lab.load_life import App, Life
+from lab.load_proof import prove
+from lab.rights import allow, grant
+from lab.stack import Stack
+from lab.traffic import start_traffic
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core.spec_io import load_spec
-from topicshift.testing.airflow_api import AirflowApi
-from topicshift.testing.load_life import App, Life
-from topicshift.testing.load_proof import prove
-from topicshift.testing.rights import allow, grant
-from topicshift.testing.stack import Stack
-from topicshift.testing.traffic import start_traffic
+from topicshift.core.spec.io import load_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 from tests.e2e.small import Run, Topic, trail_is_intact
 
+from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
-from topicshift.testing.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.postgres, pytest.mark.timeout(400)]
 

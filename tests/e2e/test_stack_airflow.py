@@ -8,8 +8,8 @@ import httpx
 import psutil
 import pytest
 
-from topicshift.testing.airflow_api import AirflowApi, AirflowError
-from topicshift.testing.stack import ORCHESTRATOR, Stack
+from lab.airflow_api import AirflowApi, AirflowError
+from lab.stack import ORCHESTRATOR, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from topicshift.core.impact import Impact
-from topicshift.testing.broker import EmbeddedBroker, kafka_command
+from lab.broker import EmbeddedBroker, kafka_command
+from topicshift.core.impact.report import Impact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

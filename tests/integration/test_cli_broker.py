@@ -18,7 +18,7 @@ from topicshift.adapters.journal import SqlJournal
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from topicshift.testing.broker import EmbeddedBroker
+    from lab.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 

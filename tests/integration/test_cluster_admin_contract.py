@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from topicshift.core.cluster import Acl, GroupMember
+from lab.broker import EmbeddedBroker
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError
+from topicshift.core.kafka.cluster import Acl, GroupMember
 from topicshift.ports import ClusterAdmin
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fakes import FakeCluster
 
 WAIT_S = 15.0

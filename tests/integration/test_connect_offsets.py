@@ -12,11 +12,11 @@ import pytest
 from tests.integration.drain_cases import Kit
 from tests.integration.drain_cases.kit import wait_for
 
+from lab.broker import EmbeddedBroker, kafka_jars
+from lab.java import find_java
+from lab.ports_free import claim, release
 from topicshift import cli
 from topicshift.adapters.connectors import read_connector
-from topicshift.testing.broker import EmbeddedBroker, kafka_jars
-from topicshift.testing.java import find_java
-from topicshift.testing.ports_free import claim, release
 
 pytestmark = pytest.mark.broker
 

@@ -12,11 +12,11 @@ import pytest
 from airflow.sdk.bases.notifier import BaseNotifier
 from tests.integration.drain_cases import Kit
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.adapters.evidence import evidence_from_env
 from topicshift.adapters.journal import SqlJournal
 from topicshift.reporting.run_view import build
-from topicshift.steps.drain_inputs import DrainInputs
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift_airflow.triggers.drain import DrainTrigger
 
 pytestmark = pytest.mark.broker

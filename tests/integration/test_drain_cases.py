@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tests.integration.drain_cases import Case, Kit, Scenario, iter_cases
 
+from lab.broker import EmbeddedBroker
 from topicshift import cli
+from topicshift.acts.drain import DrainTaker, take_certificate
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
-from topicshift.core.certificate import DrainCertificate
-from topicshift.core.drain_evidence import ReaderEvidence
-from topicshift.steps.drain import DrainTaker, take_certificate
-from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
-from topicshift.steps.drain_watch import DrainWatch
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.drain.evidence import ReaderEvidence
 
 CASES = list(iter_cases())
 

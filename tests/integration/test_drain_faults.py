@@ -18,15 +18,15 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 from tests.integration.drain_cases import Kit
 from tests.integration.drain_cases.kit import wait_for
 
+from lab.broker import EmbeddedBroker
 from topicshift import cli
+from topicshift.acts.drain import take_certificate
+from topicshift.acts.drain_inputs import DrainInputs
+from topicshift.acts.retention import STEP, lengthen_retention, restore_retention
 from topicshift.adapters.kafka.reader import KafkaDrainReader
-from topicshift.core.certificate import DrainCertificate, Verdict
-from topicshift.core.spec import Consumer, Spec
-from topicshift.core.spec import Producer as Writer
-from topicshift.steps.drain import take_certificate
-from topicshift.steps.drain_inputs import DrainInputs
-from topicshift.steps.retention import STEP, lengthen_retention, restore_retention
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.drain.certificate import DrainCertificate, Verdict
+from topicshift.core.spec.model import Consumer, Spec
+from topicshift.core.spec.model import Producer as Writer
 from topicshift.testing.fake_journal import FakeJournal
 
 ROOT = Path(__file__).parents[2]

@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.fence import fence, recheck, unfence
+from topicshift.acts.target import create_target, delete_target
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core.cluster import Acl
 from topicshift.core.errors import DrainTimedOut, FenceBroken, Unreadable
-from topicshift.core.fence import FenceSettings
-from topicshift.core.fence_record import FenceRecord
+from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.fence.record import FenceRecord
+from topicshift.core.kafka.cluster import Acl
 from topicshift.ports import Claim, Participant, ParticipantState
-from topicshift.steps.fence import fence, recheck, unfence
-from topicshift.steps.target import create_target, delete_target
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = pytest.mark.broker
@@ -277,7 +277,7 @@ def hang(migration: Migration, broker: EmbeddedBroker, partition: int) -> None:
     from kafka.record.memory_records import MemoryRecordsBuilder
     from tests.integration.drain_cases.kit import set_config
 
-    from topicshift.adapters.kafka.connect import kafka_python_config
+    from topicshift.adapters.kafka.connection import kafka_python_config
 
     native = AdminClient(broker.superuser_config())
 
@@ -347,7 +347,7 @@ def test_a_broker_that_is_gone_is_unknown_and_never_fenced(topic_name: Callable[
 
 
 def test_the_target_is_made_with_the_rights_of_the_source(migration: Migration) -> None:
-    from topicshift.core.target import target_acls, target_configs
+    from topicshift.core.plan.target import target_acls, target_configs
 
     admin, source = migration.admin, migration.source
     admin.alter_topic_configs(source, set_={"retention.ms": "7200000"})

@@ -15,12 +15,12 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 from tests.integration.test_fence_real import Migration, WallClock, hang
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.approvals import record_approval
+from topicshift.acts.transactions import abort_approved, open_transactions
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core import hanging
-from topicshift.core.spec import Consumer, Producer, Spec
-from topicshift.steps.approvals import record_approval
-from topicshift.steps.transactions import abort_approved, open_transactions
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.fence import hanging
+from topicshift.core.spec.model import Consumer, Producer, Spec
 from topicshift_airflow.operators.transactions import SettleTransactions
 from topicshift_airflow.runtime import Run
 from topicshift_airflow.triggers.transactions import TransactionsTrigger

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from topicshift.core.cluster import Acl
-from topicshift.testing.broker import EmbeddedBroker, kafka_command
-from topicshift.testing.process import MARK, marked
-from topicshift.testing.rights import grant
+from lab.broker import EmbeddedBroker, kafka_command
+from lab.process import MARK, marked
+from lab.rights import grant
+from topicshift.core.kafka.cluster import Acl
 
 pytestmark = pytest.mark.broker
 
@@ -108,7 +108,7 @@ def test_a_killed_broker_comes_back_with_its_records(tmp_path: Path) -> None:
 
 
 def test_the_broker_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "topicshift.testing.broker", "--run-folder", str(tmp_path / "kafka")]
+    command = [sys.executable, "-m", "lab.broker", "--run-folder", str(tmp_path / "kafka")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline().startswith("bootstrap.servers=127.0.0.1:")
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_the_broker_in_an_orderly_way(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "topicshift.testing.broker",
+        "lab.broker",
         "--run-folder",
         str(tmp_path / "kafka"),
         "--authorizer",

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.java import find_java
-from topicshift.testing.spark import quick_start_options
+from lab.broker import EmbeddedBroker
+from lab.java import find_java
+from lab.spark import quick_start_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,15 +11,15 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from topicshift.testing.process import marked
-from topicshift.testing.runfolder import FolderInUse, RunFolder
-from topicshift.testing.stack import Stack
+from lab.process import marked
+from lab.runfolder import FolderInUse, RunFolder
+from lab.stack import Stack
 
 pytestmark = pytest.mark.broker
 
 
 def stack_command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "topicshift.testing.stack", *words, "--run-folder", str(folder)]
+    command = [sys.executable, "-m", "lab.stack", *words, "--run-folder", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
 
 

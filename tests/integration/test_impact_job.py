@@ -16,12 +16,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.testing import assertDataFrameEqual
 
+from lab.broker import EmbeddedBroker
+from lab.java import find_java
+from lab.runfolder import ROOT
+from lab.spark import spark_jars
 from topicshift.core.errors import AccessDenied, NotFound, SpecError, Unreadable
-from topicshift.core.impact import Impact
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.java import find_java
-from topicshift.testing.runfolder import ROOT
-from topicshift.testing.spark import spark_jars
+from topicshift.core.impact.report import Impact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from confluent_kafka import murmur2
 from tests.integration.impact_topics import N, Pair, Record, consume, produce, request_for
 from tests.unit.impact_scan_plain import scan
 
-from topicshift.testing.broker import EmbeddedBroker
+from lab.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

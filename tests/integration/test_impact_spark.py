@@ -27,9 +27,9 @@ from tests.integration.impact_topics import (
     repeated,
 )
 
-from topicshift.core.impact import Impact
-from topicshift.core.partitioning import partition_of
-from topicshift.testing.broker import EmbeddedBroker
+from lab.broker import EmbeddedBroker
+from topicshift.core.impact.partitioning import partition_of
+from topicshift.core.impact.report import Impact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.fence import fence, recheck, rehearse, unfence
+from topicshift.acts.target import create_target, delete_target
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.adapters.kafka.connect import Connection, spark_options
+from topicshift.adapters.kafka.connection import Connection, spark_options
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer
-from topicshift.core.cluster import Acl
 from topicshift.core.errors import AccessDenied, TopicshiftError, Transient
-from topicshift.core.fence import FenceSample, FenceSettings, find_open_transactions
-from topicshift.core.kafka_rules import ACKS_TOPIC, ROUTES_TOPIC
-from topicshift.core.route import CLOCK_KEY, Route, State
-from topicshift.core.target import target_acls
+from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
+from topicshift.core.kafka.cluster import Acl
+from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
+from topicshift.core.plan.target import target_acls
+from topicshift.core.route.records import CLOCK_KEY, Route, State
 from topicshift.ports import Participant, ParticipantState
-from topicshift.steps.fence import fence, recheck, rehearse, unfence
-from topicshift.steps.target import create_target, delete_target
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = pytest.mark.broker

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from tests.integration.route_world import RouteWorld, eventually
 
+from lab.broker import EmbeddedBroker
+from lab.load_life import App, Life
+from lab.load_proof import prove
 from topicshift.ports import Participant
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.load_life import App, Life
-from topicshift.testing.load_proof import prove
 
 pytestmark = pytest.mark.broker
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.plan import make_plan
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core.cluster import Acl
-from topicshift.core.plan import Plan
-from topicshift.core.spec import Spec
-from topicshift.core.spec_io import spec_from_params
-from topicshift.steps.plan import make_plan
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.kafka.cluster import Acl
+from topicshift.core.plan.model import Plan
+from topicshift.core.spec.io import spec_from_params
+from topicshift.core.spec.model import Spec
 
 pytestmark = pytest.mark.broker
 

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.beside import meanwhile
 
+from lab.airflow_api import wait_until
+from lab.broker import EmbeddedBroker
+from topicshift.acts.retire import delete_source, readers
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import PreflightFailed
 from topicshift.core.findings import Finding
-from topicshift.core.retirement import retirement_findings
+from topicshift.core.proof.retirement import retirement_findings
 from topicshift.ports import Claim
-from topicshift.steps.retire import delete_source, readers
-from topicshift.testing.airflow_api import wait_until
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]

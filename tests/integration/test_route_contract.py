@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.integration.route_world import RouteWorld, eventually
 
+from lab.broker import EmbeddedBroker
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.client import RoutedProducer
 from topicshift.core.errors import Refused
 from topicshift.ports import ControlContext, Controller, Participant, ParticipantState
-from topicshift.testing.broker import EmbeddedBroker
 from topicshift.testing.fake_controllers import FakeClient, FakeController, FakeRouteStore
 
 CHECKOUT = Participant("checkout", "producer", "route")

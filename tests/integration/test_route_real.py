@@ -19,14 +19,14 @@ from confluent_kafka.admin import ConfigResource
 from tests.integration.route_world import CHECKOUT, Member, RouteWorld, Traffic, eventually, life
 
 import topicshift
+from lab.broker import EmbeddedBroker
+from lab.rights import allow, consumer_rights, grant, producer_rights
 from topicshift.adapters.route_store import RouteStore
 from topicshift.cli import run
 from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, RoutePaused, RouteUnavailable
 from topicshift.core.errors import AccessDenied, Refused, Unreadable
-from topicshift.core.route import ACKS_TOPIC, ROUTES_TOPIC, Route, State, Status, serialise_route
-from topicshift.core.route_acts import Act, pause_producers
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.rights import allow, consumer_rights, grant, producer_rights
+from topicshift.core.route.acts import Act, pause_producers
+from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Route, State, Status, serialise_route
 
 pytestmark = pytest.mark.broker
 

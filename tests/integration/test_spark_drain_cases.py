@@ -10,12 +10,12 @@ from tests.integration.drain_cases import Case, Kit, iter_cases
 from tests.integration.test_drain_cases import fence_of, inputs_of
 
 import drain_verification
+from lab.broker import EmbeddedBroker
+from topicshift.acts.drain import take_certificate
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
-from topicshift.core.certificate import DrainCertificate
-from topicshift.core.verification import Answer, DrainVerification
-from topicshift.steps.drain import take_certificate
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.proof.verification import Answer, DrainVerification
 from topicshift_spark.source import client_properties
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import drain_verification
+from lab.broker import EmbeddedBroker
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError
-from topicshift.core.verification import DrainVerification
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.proof.verification import DrainVerification
 from topicshift_spark.files import Folder
 from topicshift_spark.requests import End, serve
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer, murmur2
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import order_proof
-from topicshift.testing.broker import EmbeddedBroker
+from lab.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka import Producer, murmur2
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from topicshift.testing import ports_free
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.java import find_java
-from topicshift.testing.process import GuardedProcess
-from topicshift.testing.runfolder import ROOT
-from topicshift.testing.spark import quick_start_options, spark_jars
+from lab import ports_free
+from lab.broker import EmbeddedBroker
+from lab.java import find_java
+from lab.process import GuardedProcess
+from lab.runfolder import ROOT
+from lab.spark import quick_start_options, spark_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 BIN = Path(sys.executable).parent

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.integration.drain_cases import Kit
 
+from lab.broker import EmbeddedBroker
+from topicshift.acts.drain import DrainTaker
+from topicshift.acts.drain_inputs import DrainInputs, FencePoint
+from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.kafka import commits
 from topicshift.adapters.kafka.reader import KafkaDrainReader
-from topicshift.core.certificate import Verdict
-from topicshift.steps.drain import DrainTaker
-from topicshift.steps.drain_inputs import DrainInputs, FencePoint
-from topicshift.steps.drain_watch import DrainWatch
-from topicshift.testing.broker import EmbeddedBroker
+from topicshift.core.drain.certificate import Verdict
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Any
 
 from topicshift.core.findings import Finding, Level
-from topicshift.core.impact import (
+from topicshift.core.impact.partitioning import murmur2
+from topicshift.core.impact.report import (
     Candidate,
     GroupImpact,
     Impact,
@@ -28,9 +29,8 @@ from topicshift.core.impact import (
     in_place,
     kind_of,
 )
-from topicshift.core.partitioning import murmur2
-from topicshift.core.sizing import parents_of, same_index_share
-from topicshift.core.skew import gini, hot_partitions, imbalance, useful_partitions
+from topicshift.core.impact.skew import gini, hot_partitions, imbalance, useful_partitions
+from topicshift.core.sizing.sizing import parents_of, same_index_share
 
 N = 6
 

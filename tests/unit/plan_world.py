@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from topicshift.core.cluster import (
+from topicshift.core.checks.snapshot import Snapshot
+from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.kafka.cluster import (
     Acl,
     Broker,
     ClusterInfo,
@@ -17,10 +19,8 @@ from topicshift.core.cluster import (
     PartitionOffsets,
     TopicInfo,
 )
-from topicshift.core.discovery import GroupListing
-from topicshift.core.snapshot import Snapshot
-from topicshift.core.spec import Spec
-from topicshift.core.spec_io import spec_from_params
+from topicshift.core.spec.io import spec_from_params
+from topicshift.core.spec.model import Spec
 
 N = 6
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from topicshift.acts.fence import STEP as FENCE
+from topicshift.acts.participants import FREEZE, SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
+from topicshift.core.engine.freeze import ABANDONED_AFTER, Freeze, abandoned
 from topicshift.core.errors import AmbiguousState
-from topicshift.core.freeze import ABANDONED_AFTER, Freeze, abandoned
-from topicshift.core.spec import Spec
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, Participant, ParticipantState
-from topicshift.steps.fence import STEP as FENCE
-from topicshift.steps.participants import FREEZE, SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 from topicshift_airflow.operators import drain

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core import audit
-from topicshift.core.audit import ChainHead, ProblemKind
+from topicshift.core.proof import audit
+from topicshift.core.proof.audit import ChainHead, ProblemKind
 from topicshift.ports import EventRow, StepRow
 
 json_values = st.recursive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.certificate import Verdict
+from topicshift.core.drain.certificate import Verdict
 
 
 def test_an_empty_answer_is_not_a_yes() -> None:

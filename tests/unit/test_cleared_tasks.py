@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.acts.participants import FREEZE, SWITCH_PRODUCERS, switch_step
 from topicshift.core.errors import DrainTimedOut
-from topicshift.core.spec import Spec
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim
-from topicshift.steps.participants import FREEZE, SWITCH_PRODUCERS, switch_step
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow.operators.base import skip_when_finished
 from topicshift_airflow.operators.cutover import SWITCHED, StartByHand, StopAndFence, SwitchGroup, SwitchProducers
@@ -94,7 +94,7 @@ def test_the_fence_begins_no_freeze_after_the_window_of_its_run(monkeypatch: pyt
     run: Any = world.run
     run.clock, run.admin = clock, None
     run.cast = lambda *_: SimpleNamespace(prepare=lambda: None)
-    monkeypatch.setattr("topicshift.steps.fence.rehearse", lambda *_: None)
+    monkeypatch.setattr("topicshift.acts.fence.rehearse", lambda *_: None)
     context = {"dag_run": SimpleNamespace(run_type="scheduled", start_date=began, run_after=began)}
     clock.advance(2 * 3600)
     with pytest.raises(DrainTimedOut, match="no producer was stopped"):

@@ -10,17 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, OwnershipLost, Refused, Transient
-from topicshift.core.freeze import GiveBack
-from topicshift.ports import (
-    Claim,
-    ControlContext,
-    InstanceState,
-    Participant,
-    ParticipantState,
-)
-from topicshift.steps.groups import seed_offsets, switch_group
-from topicshift.steps.participants import (
+from topicshift.acts.groups import seed_offsets, switch_group
+from topicshift.acts.participants import (
     FREEZE,
     SWITCH_PRODUCERS,
     Cast,
@@ -32,7 +23,16 @@ from topicshift.steps.participants import (
     stop_producers,
     switch_producers,
 )
-from topicshift.steps.rollback import Rollback, roll_back, rollback_type
+from topicshift.acts.rollback import Rollback, roll_back, rollback_type
+from topicshift.core.engine.freeze import GiveBack
+from topicshift.core.errors import AmbiguousState, DrainTimedOut, FenceBroken, OwnershipLost, Refused, Transient
+from topicshift.ports import (
+    Claim,
+    ControlContext,
+    InstanceState,
+    Participant,
+    ParticipantState,
+)
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 
@@ -379,7 +379,7 @@ def test_records_in_the_target_are_never_left_behind() -> None:
 
 
 def free_rollback(w: World, deleted: list[str], consumers: Sequence[Mapping[str, str]] = ()) -> Any:
-    from topicshift.core.spec import Spec
+    from topicshift.core.spec.model import Spec
 
     spec = Spec.model_validate(
         {

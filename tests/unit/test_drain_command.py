@@ -9,7 +9,7 @@ import pytest
 
 from topicshift import cli
 from topicshift.commands.drain import print_json
-from topicshift.core.certificate import DrainCertificate
+from topicshift.core.drain.certificate import DrainCertificate
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1"]
 SPEC = {

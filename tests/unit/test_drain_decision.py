@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from topicshift.core.certificate import DrainCertificate, Verdict
-from topicshift.core.cluster import PartitionOffsets
-from topicshift.core.drain import (
+from topicshift.core.drain.certificate import DrainCertificate, Verdict
+from topicshift.core.drain.decision import (
     GroupView,
     Snapshot,
     Tail,
@@ -20,7 +19,8 @@ from topicshift.core.drain import (
     summary,
     void_reasons,
 )
-from topicshift.core.drain_reasons import ALARMS, REASONS, Alarm, Reason, explain, tagged
+from topicshift.core.drain.reasons import ALARMS, REASONS, Alarm, Reason, explain, tagged
+from topicshift.core.kafka.cluster import PartitionOffsets
 
 NOW = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
 

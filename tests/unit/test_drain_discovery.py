@@ -11,17 +11,17 @@ import pytest
 
 from topicshift.adapters.readers import evidence_source
 from topicshift.adapters.spark_checkpoint import read_checkpoint
-from topicshift.core.cluster import GroupCommits, GroupInfo, GroupMember
-from topicshift.core.discovery import GroupListing, discover, subscribes
-from topicshift.core.drain_evidence import (
+from topicshift.core.drain.discovery import GroupListing, discover, subscribes
+from topicshift.core.drain.evidence import (
     ReaderEvidence,
     as_group,
     connect_offsets,
     parse_evidence,
     spark_batch_offsets,
 )
-from topicshift.core.drain_reasons import Reason
+from topicshift.core.drain.reasons import Reason
 from topicshift.core.errors import SpecError
+from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, GroupMember
 
 T = "payments"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from topicshift.commands.drain import command
-from topicshift.core.drain_reasons import ALARMS, REASONS, Explained
+from topicshift.core.drain.reasons import ALARMS, REASONS, Explained
 
 DOC = (Path(__file__).parents[2] / "docs" / "drain.md").read_text(encoding="utf-8")
 CODES: list[tuple[str, Explained]] = [(c.value, e) for table in (REASONS, ALARMS) for c, e in table.items()]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Verdict
-from topicshift.core.drain_progress import SERIES_POINTS, Tracker, estimate
-from topicshift.core.drain_reasons import REASONS, Alarm, Reason
-from topicshift.core.drain_retention import RetentionRisk, Unread, retention_risk
+from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Verdict
+from topicshift.core.drain.progress import SERIES_POINTS, Tracker, estimate
+from topicshift.core.drain.reasons import REASONS, Alarm, Reason
+from topicshift.core.drain.retention import RetentionRisk, Unread, retention_risk
 
 END = 1000
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicshift.core.certificate import Verdict
-from topicshift.core.cluster import PartitionOffsets
-from topicshift.core.drain import GroupView, Snapshot, Tail, TailRange, certify, in_doubt
-from topicshift.core.drain_reasons import Reason
+from topicshift.core.drain.certificate import Verdict
+from topicshift.core.drain.decision import GroupView, Snapshot, Tail, TailRange, certify, in_doubt
+from topicshift.core.drain.reasons import Reason
+from topicshift.core.kafka.cluster import PartitionOffsets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from topicshift.core.certificate import Verdict
-from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
-from topicshift.core.discovery import GroupListing
-from topicshift.core.drain import Tail, TailRange
-from topicshift.core.drain_progress import DrainProgress
-from topicshift.core.drain_reasons import Alarm
+from topicshift.acts.drain import DrainTaker, run_async, still_valid, take_certificate
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_watch import DrainWatch
+from topicshift.core.drain.certificate import Verdict
+from topicshift.core.drain.decision import Tail, TailRange
+from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.drain.progress import DrainProgress
+from topicshift.core.drain.reasons import Alarm
 from topicshift.core.errors import Transient, Unreadable
-from topicshift.steps.drain import DrainTaker, run_async, still_valid, take_certificate
-from topicshift.steps.drain_inputs import DrainConfig, DrainInputs, FencePoint
-from topicshift.steps.drain_watch import DrainWatch
+from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 
 
 class World:

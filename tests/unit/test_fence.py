@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from topicshift.core.cluster import Acl, ActiveProducer, PartitionOffsets, Transaction
-from topicshift.core.fence import (
+from topicshift.core.fence.decision import (
     FenceDecision,
     FenceSample,
     FenceSettings,
@@ -18,7 +17,8 @@ from topicshift.core.fence import (
     Stop,
     decide_fence,
 )
-from topicshift.core.fence_record import Broken, FenceRecord, compare
+from topicshift.core.fence.record import Broken, FenceRecord, compare
+from topicshift.core.kafka.cluster import Acl, ActiveProducer, PartitionOffsets, Transaction
 
 TOPIC, TOPIC_ID, PARTITIONS, NOW_MS = "payments", "AAAAAAAAAAAAAAAAAAAAAA", 2, 1_700_000_000_000
 SETTINGS = FenceSettings(settle_s=0.5, samples=2, poll_s=0.1)

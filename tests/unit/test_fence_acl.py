@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.cluster import Acl, ConfigEntry, TopicInfo
-from topicshift.core.fence_acl import covers, deny_bindings, deny_write
-from topicshift.core.target import target_acls, target_configs
+from topicshift.core.fence.acls import covers, deny_bindings, deny_write
+from topicshift.core.kafka.cluster import Acl, ConfigEntry, TopicInfo
+from topicshift.core.plan.target import target_acls, target_configs
 from topicshift.testing.fakes import FakeCluster
 
 SOURCE, TARGET = "payments", "payments-v2"

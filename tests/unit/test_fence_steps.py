@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.cluster import Acl
+from topicshift.acts.fence import fence, recheck, rehearse, unfence
 from topicshift.core.errors import (
     AccessDenied,
     DrainTimedOut,
@@ -18,10 +18,10 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
-from topicshift.core.fence import FenceSettings
-from topicshift.core.fence_record import FenceRecord
+from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.fence.record import FenceRecord
+from topicshift.core.kafka.cluster import Acl
 from topicshift.ports import Claim, InstanceState, Participant, ParticipantState
-from topicshift.steps.fence import fence, recheck, rehearse, unfence
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from topicshift.core.errors import NotFound
-from topicshift.core.form import form_fields, spec_fields, spec_files, spec_from_form
-from topicshift.core.spec import Sizing, Spec
-from topicshift.core.spec_io import InvalidSpec, load_spec
+from topicshift.core.spec.form import form_fields, spec_fields, spec_files, spec_from_form
+from topicshift.core.spec.io import InvalidSpec, load_spec
+from topicshift.core.spec.model import Sizing, Spec
 
 FOLDER = Path("include/migrations")
 FILLED = {

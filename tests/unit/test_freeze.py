@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.freeze import Freeze, GiveBack, decide_give_back, lease_margin
+from topicshift.core.engine.freeze import Freeze, GiveBack, decide_give_back, lease_margin
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 budgets = st.floats(5, 7200).map(lambda s: timedelta(seconds=s))

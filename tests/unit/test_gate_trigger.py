@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.certificate import Verdict
+from topicshift.core.drain.certificate import Verdict
 from topicshift.core.errors import Transient, Unreadable
-from topicshift.core.fence import FenceSettings
-from topicshift.core.fence_record import FenceRecord
+from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.fence.record import FenceRecord
 from topicshift_airflow.triggers.drain import DrainTrigger, GateTrigger
 
 NOW = datetime(2026, 1, 1, 3, tzinfo=UTC)
@@ -36,7 +36,7 @@ def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GateTrigger:
     async def taker(_: Any) -> Any:
         return SimpleNamespace(now=lambda: NOW, take=nothing, reader=SimpleNamespace(close=nothing))
 
-    monkeypatch.setattr("topicshift.core.gate.Gate", Gate)
+    monkeypatch.setattr("topicshift.core.drain.gate.Gate", Gate)
     monkeypatch.setattr(GateTrigger, "taker", taker)
     return GateTrigger(
         kafka_conn_id="kafka_default",
@@ -135,7 +135,7 @@ def test_a_chart_that_cannot_be_kept_ends_no_drain(monkeypatch: pytest.MonkeyPat
         return SimpleNamespace(now=lambda: NOW, reader=SimpleNamespace(close=close))
 
     monkeypatch.setattr(DrainTrigger, "taker", taker)
-    monkeypatch.setattr("topicshift.steps.drain_watch.DrainWatch", Watch)
+    monkeypatch.setattr("topicshift.acts.drain_watch.DrainWatch", Watch)
     monkeypatch.setattr("topicshift.adapters.evidence.evidence_from_env", Full)
     drain = DrainTrigger(
         kafka_conn_id="kafka_default",

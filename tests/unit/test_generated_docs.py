@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.generate_docs import findings_page, spec_page
 
-from topicshift.core.spec import Spec
+from topicshift.core.spec.model import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator
 
+from topicshift.acts.participants import begin_freeze, begin_give_back
 from topicshift.ports import Claim
-from topicshift.steps.participants import begin_freeze, begin_give_back
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow.operators.cutover import GiveBack
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topicshift.core import hanging
-from topicshift.core.cluster import ActiveProducer, Transaction
-from topicshift.core.fence import FenceSample, FenceSettings, OpenTransaction, find_open_transactions
+from topicshift.core.fence import hanging
+from topicshift.core.fence.decision import FenceSample, FenceSettings, OpenTransaction, find_open_transactions
+from topicshift.core.kafka.cluster import ActiveProducer, Transaction
 
 NOW = 10_000_000_000
 MINUTE = 60_000

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.impact_sample import N, impact
 
 from topicshift.core.findings import Finding
-from topicshift.core.impact import GroupImpact, Impact, Kind, Overtaken
-from topicshift.core.impact_findings import findings
+from topicshift.core.impact.findings import findings
+from topicshift.core.impact.report import GroupImpact, Impact, Kind, Overtaken
 
 
 def one(report: Impact, code: str) -> Finding:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from topicshift.core.fingerprint import (
+from topicshift.core.impact.fingerprint import (
     Bucket,
     Observed,
     RuleAt,
@@ -20,8 +20,8 @@ from topicshift.core.fingerprint import (
     spread,
     sure_of_one,
 )
-from topicshift.core.impact import Partitioner
-from topicshift.core.partitioning import RULE, RULES, hash_keys, partition_of
+from topicshift.core.impact.partitioning import RULE, RULES, hash_keys, partition_of
+from topicshift.core.impact.report import Partitioner
 
 Write = tuple[bytes, int, int]  # key, partition, slice
 

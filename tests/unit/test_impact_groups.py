@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import murmur2
 
-from topicshift.core.sampling import Design
+from topicshift.core.impact.sampling import Design
 from topicshift_spark import impact_groups
 from topicshift_spark.impact_figures import group_impacts
 from topicshift_spark.impact_groups import Tails, starts, tails

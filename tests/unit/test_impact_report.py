@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.unit.impact_sample import ERROR, WARNING, impact, unkeyed
 
-from topicshift.core.choice import choose
 from topicshift.core.errors import SpecError
-from topicshift.core.sizing import SizingInput, recommend
+from topicshift.core.sizing.choice import choose
+from topicshift.core.sizing.sizing import SizingInput, recommend
 from topicshift.reporting.impact import plotly_script, render
 
 
@@ -202,7 +202,7 @@ def test_an_unkeyed_topic_is_told_to_grow_in_place() -> None:
 
 
 def test_an_empty_topic() -> None:
-    from topicshift.core.impact import Kind
+    from topicshift.core.impact.report import Kind
 
     assert "Nothing to judge by" in render(unkeyed().model_copy(update={"kind": Kind.EMPTY, "records": 0}))
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicshift.core.partitioning import partition_of
-from topicshift.core.sampling import Interval, burst_of, distinct, draw, largest, ratio, student_t, total
+from topicshift.core.impact.partitioning import partition_of
+from topicshift.core.impact.sampling import Interval, burst_of, distinct, draw, largest, ratio, student_t, total
 
 RUNS = 100
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.impact_scan_plain import scan
 
-from topicshift.core.impact import Partitioner, Slice
-from topicshift.core.partitioning import RULES, partition_of
+from topicshift.core.impact.partitioning import RULES, partition_of
+from topicshift.core.impact.report import Partitioner, Slice
 from topicshift_spark.impact_figures import Figures, KeyNames
 from topicshift_spark.impact_query import packing
 from topicshift_spark.impact_ranges import SLICES, parse_sample, sampled

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.impact_scan_plain import Record, scan
 
-from topicshift.core.fingerprint import rules_at
-from topicshift.core.partitioning import RULES, partition_of
-from topicshift.core.skew import schema_id
+from topicshift.core.impact.fingerprint import rules_at
+from topicshift.core.impact.partitioning import RULES, partition_of
+from topicshift.core.impact.skew import schema_id
 from topicshift_spark.impact_query import packing
 from topicshift_spark.impact_scan import Packing, ScanPlan
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.impact_sample import impact
 from tests.unit.plan_world import spec, topic, world
 
-from topicshift.core.plan import make_plan
+from topicshift.core.plan.model import make_plan
 from topicshift_airflow.operators.jobs import KeyRehashImpact
 from topicshift_airflow.operators.plan import write_sized_report
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 
+from lab.load import COLUMNS, Journal, key_name, zipf_choice
+from lab.load_proof import find_freezes, frozen_now, placement, prove, stops, total_freeze
 from topicshift.core.errors import NotFound, Unreadable
-from topicshift.testing.load import COLUMNS, Journal, key_name, zipf_choice
-from topicshift.testing.load_proof import find_freezes, frozen_now, placement, prove, stops, total_freeze
 
 Row = tuple[str, int, str, int]
 

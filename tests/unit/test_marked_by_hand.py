@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from topicshift.acts.approvals import record_approval
+from topicshift.acts.fence import STEP as FENCE
+from topicshift.acts.on_record import require_approval, require_screamed
+from topicshift.acts.participants import SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
+from topicshift.acts.retire import SCREAM
+from topicshift.acts.target import create_target
 from topicshift.core.errors import Refused
-from topicshift.core.fence import FenceSettings
-from topicshift.core.fence_record import FenceRecord
-from topicshift.core.spec import Spec
+from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.fence.record import FenceRecord
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, Participant, ParticipantState
-from topicshift.steps.approvals import record_approval
-from topicshift.steps.fence import STEP as FENCE
-from topicshift.steps.on_record import require_approval, require_screamed
-from topicshift.steps.participants import SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
-from topicshift.steps.retire import SCREAM
-from topicshift.steps.target import create_target
 from topicshift.testing.fake_journal import FakeEvidence, FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 from topicshift_airflow.operators import retire
@@ -159,7 +159,7 @@ def world() -> World:
 def test_no_target_is_made_for_a_plan_that_nobody_approved(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     plan = SimpleNamespace(plan_hash="h1")
-    monkeypatch.setattr("topicshift.core.plan.Plan.model_validate_json", lambda _: plan)
+    monkeypatch.setattr("topicshift.core.plan.model.Plan.model_validate_json", lambda _: plan)
     with pytest.raises(Refused, match=r"approval of approve\.plan for plan_hash h1"):
         CreateTarget(task_id="create").step(world.run, {})
     assert world.cluster.topic(TARGET) is None
@@ -176,7 +176,7 @@ def test_a_target_that_is_there_is_not_used_for_a_plan_that_nobody_approved(
     """Made for an earlier plan: a new one is asked about again, and marking approve.plan is no answer."""
     target = SimpleNamespace(name=TARGET, partitions=4, replication_factor=1, configs={}, acls=[])
     plan = SimpleNamespace(plan_hash="h2", source=SimpleNamespace(), target=target)
-    monkeypatch.setattr("topicshift.core.plan.Plan.model_validate_json", lambda _: plan)
+    monkeypatch.setattr("topicshift.core.plan.model.Plan.model_validate_json", lambda _: plan)
     record_approval(world.journal, world.claim, APPROVE_PLAN, {"plan_hash": "h1"}, actor="user:a", how="person")
     with pytest.raises(Refused, match=r"approval of approve\.plan for plan_hash h2"):
         CreateTarget(task_id="create").step(world.run, {})

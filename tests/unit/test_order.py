@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicshift.core.order import Example, Facts, OrderProof, Side, State, Verdict, prove
+from topicshift.core.proof.order import Example, Facts, OrderProof, Side, State, Verdict, prove
 
 NOW = datetime(2026, 1, 4, 2, 0, tzinfo=UTC)
 

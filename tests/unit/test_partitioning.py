@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from topicshift.core import partitioning as P  # noqa: N812
+from topicshift.core.impact import partitioning as P  # noqa: N812
 
 COUNTS = (1, 2, 3, 7, 12, 24, 25, 30, 1000)
 

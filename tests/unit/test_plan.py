@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.impact_sample import impact, unkeyed
 from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
 
-from topicshift.core.cluster import Acl, TopicInfo
-from topicshift.core.plan import Plan, make_plan, resolve_target
-from topicshift.core.snapshot import OtherMigration, Snapshot
+from topicshift.core.checks.snapshot import OtherMigration, Snapshot
+from topicshift.core.kafka.cluster import Acl, TopicInfo
+from topicshift.core.plan.model import Plan, make_plan, resolve_target
 from topicshift.reporting.markdown import plan_markdown
 
 

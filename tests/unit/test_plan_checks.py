@@ -20,9 +20,9 @@ from tests.unit.plan_world import (
 )
 
 from topicshift.core.checks import all_checks, all_codes
-from topicshift.core.cluster import Acl, Transaction
-from topicshift.core.plan import make_plan
-from topicshift.core.snapshot import MovedBefore, OtherMigration
+from topicshift.core.checks.snapshot import MovedBefore, OtherMigration
+from topicshift.core.kafka.cluster import Acl, Transaction
+from topicshift.core.plan.model import make_plan
 
 SIZED = {"throughput": 100000, "per_consumer": 5000}
 EVERYBODY = Acl("TOPIC", "payments", "LITERAL", "User:*", "*", "WRITE", "ALLOW")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.hitl import HITLOperator
 
-from topicshift.core import states
+from topicshift.acts.approvals import find_approval, record_approval
+from topicshift.acts.participants import SWITCH_PRODUCERS
+from topicshift.core.engine import states
 from topicshift.core.errors import DrainTimedOut
-from topicshift.core.spec import Cutover, Spec
+from topicshift.core.spec.model import Cutover, Spec
 from topicshift.ports import Claim
-from topicshift.steps.approvals import find_approval, record_approval
-from topicshift.steps.participants import SWITCH_PRODUCERS
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow.operators import base
 from topicshift_airflow.operators.cutover import StartByHand, freeze_deadline, require_time_to_begin

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.spec import Spec
+from topicshift.core.spec.model import Spec
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 from topicshift_airflow.operators import plan
@@ -35,7 +35,7 @@ def test_tasks_are_mapped_over_the_consumers_of_the_spec_that_is_kept(monkeypatc
     monkeypatch.setattr(plan, "open_journal", lambda: journal)
     monkeypatch.setattr(plan, "kafka_config", lambda _: {})
     monkeypatch.setattr("topicshift.adapters.kafka.admin.KafkaAdmin", lambda _: cluster)
-    monkeypatch.setattr("topicshift.core.form.spec_from_form", lambda *_: Spec.model_validate(file))
+    monkeypatch.setattr("topicshift.core.spec.form.spec_from_form", lambda *_: Spec.model_validate(file))
     read_spec, context = plan.OpenMigration(task_id="read_spec", spec_file="payments.yaml"), {"ti": Ti()}
     assert read_spec.execute(context) == ["ledger", "fraud"]
     file["consumers"] = SPEC["consumers"][:1]  # type: ignore[index]

@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.cluster import GroupMember
-from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
-from topicshift.core.findings import Finding
-from topicshift.core.retirement import due_at, only_time
-from topicshift.core.spec import Spec
-from topicshift.ports import Acl, Claim
-from topicshift.steps.participants import SWITCH_PRODUCERS
-from topicshift.steps.retire import (
+from topicshift.acts.participants import SWITCH_PRODUCERS
+from topicshift.acts.retire import (
     begin_scream,
     close_gone,
     delete_source,
@@ -25,6 +19,12 @@ from topicshift.steps.retire import (
     scream_acls,
     switched_at,
 )
+from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
+from topicshift.core.findings import Finding
+from topicshift.core.kafka.cluster import GroupMember
+from topicshift.core.proof.retirement import due_at, only_time
+from topicshift.core.spec.model import Spec
+from topicshift.ports import Acl, Claim
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topicshift.core.errors import OwnershipLost, Refused
-from topicshift.core.route import GroupRoute, Route, State
-from topicshift.core.route_acts import (
+from topicshift.core.route.acts import (
     GROUP_LEASE_S,
     Act,
     find_route,
@@ -23,6 +22,7 @@ from topicshift.core.route_acts import (
     point_groups,
     point_producers,
 )
+from topicshift.core.route.records import GroupRoute, Route, State
 
 T0 = datetime(2030, 1, 31, tzinfo=UTC)
 ACT = Act("p", "p", "p2", "m1", 1, T0, T0 + timedelta(seconds=60))

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicshift.core.route import GroupRoute, Route, State, Status
-from topicshift.core.route_client import (
+from topicshift.core.route.client import (
     ConsumerView,
     ProducerView,
     advance_consumer,
@@ -17,6 +16,7 @@ from topicshift.core.route_client import (
     start_consumer,
     start_producer,
 )
+from topicshift.core.route.records import GroupRoute, Route, State, Status
 
 T0 = datetime(2030, 1, 31, tzinfo=UTC)
 LEASE = T0 + timedelta(seconds=60)

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from topicshift.client.consumer import RoutedConsumer
 from topicshift.client.follower import RouteUnavailable
-from topicshift.core.route import STALE_S, Route, State, Status
-from topicshift.core.route_client import ConsumerView
+from topicshift.core.route.client import ConsumerView
+from topicshift.core.route.records import STALE_S, Route, State, Status
 
 PASSING = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
 MOVED = Route("p", "p2", State.OPEN, 5, source="p", target="p2", migration="m", claim=1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.route import (
+from topicshift.core.route.records import (
     Ack,
     GroupRoute,
     Route,

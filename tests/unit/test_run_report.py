@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.audit import event_hash, genesis_hash
-from topicshift.core.certificate import DrainCertificate
-from topicshift.core.cluster import PartitionOffsets
-from topicshift.core.drain import GroupView, Snapshot, Tail, TailRange, certify, in_doubt
-from topicshift.core.order import Facts, Side, prove
-from topicshift.core.verification import Segment, decide, read_plans
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.drain.decision import GroupView, Snapshot, Tail, TailRange, certify, in_doubt
+from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.proof.audit import event_hash, genesis_hash
+from topicshift.core.proof.order import Facts, Side, prove
+from topicshift.core.proof.verification import Segment, decide, read_plans
 from topicshift.reporting.run_report import render
 from topicshift.reporting.run_view import build, seconds_text
 

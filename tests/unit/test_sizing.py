@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topicshift.acts.measure import sample_offsets
 from topicshift.cli import run
 from topicshift.core.errors import NotFound, Unreadable
-from topicshift.core.sizing import (
+from topicshift.core.sizing.sizing import (
     OffsetSample,
     SizingInput,
     SizingResult,
@@ -27,7 +28,6 @@ from topicshift.core.sizing import (
     share_at,
     skew_from_impact,
 )
-from topicshift.steps.measure import sample_offsets
 from topicshift.testing.fakes import FakeCluster
 
 
@@ -337,8 +337,8 @@ def test_the_command_says_no_where_the_brokers_cannot(capsys: pytest.CaptureFixt
 def test_rates_that_leave_a_partition_out_are_no_answer(
     unread: int | None, wanted: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from topicshift.acts import measure
     from topicshift.adapters.kafka import admin
-    from topicshift.steps import measure
     from topicshift.testing.fakes import FakeCluster
 
     cluster = FakeCluster()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topicshift.core.errors import NotFound, SpecError
-from topicshift.core.kafka_rules import collides, next_target_name, topic_name_problem
-from topicshift.core.spec import Sizing, Spec
-from topicshift.core.spec_io import InvalidSpec, json_schema, load_spec, parse_spec, spec_from_params, spec_to_dict
+from topicshift.core.kafka.rules import collides, next_target_name, topic_name_problem
+from topicshift.core.spec.io import InvalidSpec, json_schema, load_spec, parse_spec, spec_from_params, spec_to_dict
+from topicshift.core.spec.model import Sizing, Spec
 
 GOOD = {
     "source": "payments",

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from topicshift.core import states
-from topicshift.core.freeze import GiveBack
-from topicshift.core.spec import Cutover
-from topicshift.core.states import Act, View
+from topicshift.core.engine import states
+from topicshift.core.engine.freeze import GiveBack
+from topicshift.core.engine.states import Act, View
+from topicshift.core.spec.model import Cutover
 
 TIME, MARGIN, OVER = range(3)
 PRODUCERS = ("r", "k")

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.plan_world import IMPACT, spec
 
-from topicshift.core.cluster import Acl, GroupMember
+from topicshift.acts.fence import fence
+from topicshift.acts.open import near_names
+from topicshift.acts.plan import make_plan, take_snapshot
 from topicshift.core.errors import AccessDenied, Transient, Unreadable
-from topicshift.core.fence import FenceSettings
+from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.kafka.cluster import Acl, GroupMember
 from topicshift.ports import ClusterAdmin, Participant, ParticipantState
-from topicshift.steps.fence import fence
-from topicshift.steps.open import near_names
-from topicshift.steps.plan import make_plan, take_snapshot
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 

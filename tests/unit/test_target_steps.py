@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from topicshift.core.cluster import Acl
+from topicshift.acts.target import create_target, delete_target
 from topicshift.core.errors import Refused, Transient, Unreadable
-from topicshift.steps.target import create_target, delete_target
+from topicshift.core.kafka.cluster import Acl
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 

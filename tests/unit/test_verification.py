@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topicshift.core.certificate import DrainCertificate, Verdict
-from topicshift.core.cluster import PartitionOffsets
-from topicshift.core.drain import Doubt, GroupView, Snapshot, TailRange, certify, in_doubt
-from topicshift.core.drain_reasons import Reason
-from topicshift.core.verification import (
+from topicshift.core.drain.certificate import DrainCertificate, Verdict
+from topicshift.core.drain.decision import Doubt, GroupView, Snapshot, TailRange, certify, in_doubt
+from topicshift.core.drain.reasons import Reason
+from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.proof.verification import (
     Answer,
     DrainVerification,
     ReadPlan,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from topicshift.core.drain_evidence import ReaderEvidence, connect_offsets
+from topicshift.core.drain.evidence import ReaderEvidence, connect_offsets
 
 TIMEOUT_S = 8.0
 

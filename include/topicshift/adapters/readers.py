@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from topicshift.adapters.connectors import read_connector
 from topicshift.adapters.spark_checkpoint import read_checkpoint
-from topicshift.core.drain_evidence import ReaderEvidence, parse_evidence
+from topicshift.core.drain.evidence import ReaderEvidence, parse_evidence
 from topicshift.core.errors import SpecError
 
 

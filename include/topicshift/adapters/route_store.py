@@ -26,7 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.core.errors import (
     AccessDenied,
     AmbiguousState,
@@ -36,7 +36,7 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
-from topicshift.core.route import (
+from topicshift.core.route.records import (
     ACKS_TOPIC,
     CLOCK_KEY,
     ROUTES_TOPIC,
@@ -119,7 +119,7 @@ class _Log:
 class RouteStore:
     """Routes and acknowledgements of one cluster. Thread-safe; every call is bounded by ``timeout_s`` per request.
 
-    ``config`` is a librdkafka client config (see :func:`topicshift.adapters.kafka.connect.client_config`).
+    ``config`` is a librdkafka client config (see :func:`topicshift.adapters.kafka.connection.client_config`).
     Rights needed: READ and WRITE on both topics (CREATE too, unless they exist), WRITE and DESCRIBE on transactional
     ids with the prefix :data:`TRANSACTIONAL_ID_PREFIX`. Reading alone needs READ only.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topicshift.core.drain_evidence import ReaderEvidence, spark_batch_offsets
+from topicshift.core.drain.evidence import ReaderEvidence, spark_batch_offsets
 
 
 def read_checkpoint(reader: str, folder: str, topic: str) -> ReaderEvidence:

@@ -28,8 +28,8 @@ from topicshift.client.follower import (
 )
 from topicshift.client.offsets import REQUEST_S, OffsetLookup
 from topicshift.client.producer import OnChange
-from topicshift.core.route import GONE_MARGIN_S, HEARTBEAT_S, STALE_S, Ack, Route, Status, newer
-from topicshift.core.route_client import ConsumerView, advance_consumer, start_consumer
+from topicshift.core.route.client import ConsumerView, advance_consumer, start_consumer
+from topicshift.core.route.records import GONE_MARGIN_S, HEARTBEAT_S, STALE_S, Ack, Route, Status, newer
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")

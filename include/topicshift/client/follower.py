@@ -19,7 +19,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from topicshift.core.route import (
+from topicshift.core.route.client import ConsumerView, ProducerView
+from topicshift.core.route.records import (
     ACKS_TOPIC,
     HEARTBEAT_S,
     ROUTES_TOPIC,
@@ -31,7 +32,6 @@ from topicshift.core.route import (
     parse_route,
     serialise_ack,
 )
-from topicshift.core.route_client import ConsumerView, ProducerView
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")

@@ -20,7 +20,8 @@ from topicshift.client.follower import (
     now_utc,
     own_principal,
 )
-from topicshift.core.route import (
+from topicshift.core.route.client import ProducerView, advance_producer, start_producer
+from topicshift.core.route.records import (
     DELIVERY_TIMEOUT_S,
     GONE_MARGIN_S,
     HEARTBEAT_S,
@@ -30,7 +31,6 @@ from topicshift.core.route import (
     State,
     Status,
 )
-from topicshift.core.route_client import ProducerView, advance_producer, start_producer
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")

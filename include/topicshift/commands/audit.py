@@ -22,7 +22,7 @@ from topicshift.commands.common import (
 from topicshift.core.errors import SpecError, Unreadable
 
 if TYPE_CHECKING:
-    from topicshift.core.audit import ChainHead
+    from topicshift.core.proof.audit import ChainHead
     from topicshift.ports import EventRow
 
 
@@ -43,7 +43,7 @@ def command() -> None:
 @json_option
 def verify(migration: str, known_head: str | None, journal_url: str | None, as_json: bool) -> int:
     """Name every broken row."""
-    from topicshift.core import audit
+    from topicshift.core.proof import audit
 
     noted = None if known_head is None else _head(known_head)
     journal = open_journal(journal_url)
@@ -85,7 +85,7 @@ def verify(migration: str, known_head: str | None, journal_url: str | None, as_j
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
 def export(migration: str, form: str, output: Path | None, journal_url: str | None, as_json: bool) -> int:
     """A trail that is broken is exported all the same, with exit code 3."""
-    from topicshift.core import audit
+    from topicshift.core.proof import audit
 
     journal = open_journal(journal_url)
     try:
@@ -132,7 +132,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> list[str]:
 
 
 def _head(text: str) -> ChainHead:
-    from topicshift.core.audit import ChainHead
+    from topicshift.core.proof.audit import ChainHead
 
     count, _, digest = text.partition(":")
     if not count.isdigit() or len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):

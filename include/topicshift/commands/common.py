@@ -41,7 +41,7 @@ def kafka_options(command: F) -> F:
     """Add ``--kafka-config``, ``--bootstrap-server`` and ``--json``.
 
     The command is called with ``kafka_config: dict[str, Any]``, librdkafka properties ready for
-    :class:`topicshift.adapters.kafka.connect.Connection`, and ``as_json: bool``. The file is read and checked before
+    :class:`topicshift.adapters.kafka.connection.Connection`, and ``as_json: bool``. The file is read and checked before
     the command runs; wrong or missing options end with exit code 2. Nothing is contacted here.
     """
     return _kafka_options(command, required=True)
@@ -86,7 +86,7 @@ def kafka_config(properties_file: Path | None, bootstrap_server: str | None) -> 
             "No Kafka cluster was named, so there is nothing to ask. "
             "Give --bootstrap-server HOST:PORT, or --kafka-config FILE with bootstrap.servers in it."
         )
-    from topicshift.adapters.kafka.connect import client_config
+    from topicshift.adapters.kafka.connection import client_config
 
     return client_config(bootstrap_server, properties_file)
 
@@ -142,8 +142,8 @@ def read_impact(file: Path) -> dict[str, Any]:
         raise SpecError(f"--impact: {file} holds no JSON object. Give the impact.json of a report.")
     from pydantic import ValidationError
 
-    from topicshift.core.impact import Impact
-    from topicshift.core.sizing import require_impact
+    from topicshift.core.impact.report import Impact
+    from topicshift.core.sizing.sizing import require_impact
 
     try:
         Impact.model_validate(found)

@@ -22,10 +22,10 @@ from topicshift.commands.drain_options import fence_of_file, inputs_of_options
 from topicshift.core.errors import SpecError, TopicshiftError, Unreadable
 
 if TYPE_CHECKING:
-    from topicshift.adapters.kafka.connect import Connection
-    from topicshift.core.certificate import DrainCertificate, GroupEvidence
-    from topicshift.core.drain_progress import DrainProgress
-    from topicshift.steps.drain import DrainTaker
+    from topicshift.acts.drain import DrainTaker
+    from topicshift.adapters.kafka.connection import Connection
+    from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence
+    from topicshift.core.drain.progress import DrainProgress
 
 REQUEST_S = 8.0
 """Seconds for one request, and below what one look may take in all: 60 s against a cluster that is half dead."""
@@ -107,10 +107,10 @@ def command(
     Exit codes: 0 drained; 3 not drained; 4 unknown (something could not be read); 2 wrong use, or a topic or group
     that does not exist.
     """
+    from topicshift.acts.drain import DrainTaker, run_async
+    from topicshift.acts.drain_inputs import DrainConfig
     from topicshift.adapters.kafka.reader import KafkaDrainReader
-    from topicshift.core.duration import parse_duration
-    from topicshift.steps.drain import DrainTaker, run_async
-    from topicshift.steps.drain_inputs import DrainConfig
+    from topicshift.core.spec.duration import parse_duration
 
     wait_s, stuck_after_s = None, 0.0
     for option, text in (("--wait", wait), ("--alarm-after", alarm_after)):
@@ -145,7 +145,7 @@ def command(
 
 
 async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
-    from topicshift.steps.drain_watch import DrainWatch
+    from topicshift.acts.drain_watch import DrainWatch
 
     if wait_s is None:
         try:
@@ -176,8 +176,8 @@ def _say(progress: DrainProgress) -> None:
 
 
 def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
-    from topicshift.core.certificate import Verdict
-    from topicshift.core.drain_reasons import Reason
+    from topicshift.core.drain.certificate import Verdict
+    from topicshift.core.drain.reasons import Reason
 
     if Reason.TOPIC_NOT_FOUND in certificate.reasons:
         say(f"Topic {certificate.topic} does not exist, or this client may not see it. Check its name and the cluster.")
@@ -197,8 +197,8 @@ def _transactions(certificate: DrainCertificate, connection: Connection) -> list
     import time
 
     from topicshift.adapters.kafka.transactions import TransactionsAdmin
-    from topicshift.core.drain_reasons import Reason
-    from topicshift.core.fence import FenceSample, FenceSettings, find_open_transactions
+    from topicshift.core.drain.reasons import Reason
+    from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
 
     held = {r.partition for g in certificate.groups for r in g.partitions if r.reason == Reason.OPEN_TRANSACTION}
     if not held:
@@ -251,10 +251,10 @@ def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from topicshift.core.certificate import Verdict
-    from topicshift.core.drain import summary
-    from topicshift.core.drain_progress import row_lag
-    from topicshift.core.drain_reasons import REASONS, Reason, explain
+    from topicshift.core.drain.certificate import Verdict
+    from topicshift.core.drain.decision import summary
+    from topicshift.core.drain.progress import row_lag
+    from topicshift.core.drain.reasons import REASONS, Reason, explain
 
     out = console()
     up_to = "the fence" if certificate.fence_offsets is not None else "the end offsets of this moment"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from topicshift.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from topicshift.core.drain_evidence import ReaderEvidence
-    from topicshift.steps.drain_inputs import DrainInputs, FencePoint
+    from topicshift.acts.drain_inputs import DrainInputs, FencePoint
+    from topicshift.core.drain.evidence import ReaderEvidence
 
 
 def inputs_of_options(
@@ -24,7 +24,7 @@ def inputs_of_options(
     connectors: Sequence[str],
 ) -> DrainInputs:
     """What the words of the command ask about. Raises ``SpecError`` where they do not go together."""
-    from topicshift.steps.drain_inputs import DrainInputs
+    from topicshift.acts.drain_inputs import DrainInputs
 
     if topic is not None and not topic.strip():
         raise SpecError("--topic is empty. Name the topic.")
@@ -39,7 +39,7 @@ def inputs_of_options(
             raise SpecError("No topic was named. Give --topic T, or --spec SPEC.")
         inputs = DrainInputs(topic, declared=tuple(dict.fromkeys(groups)) or None, compare=not groups)
     else:
-        from topicshift.core.spec_io import load_spec
+        from topicshift.core.spec.io import load_spec
 
         if groups:
             raise SpecError("--group and --spec exclude each other: the spec names the groups. Leave one of them out.")
@@ -80,7 +80,7 @@ def _evidence_source(
     if not files and not readers:
         return None
     from topicshift.adapters.readers import evidence_source
-    from topicshift.core.drain_evidence import parse_evidence
+    from topicshift.core.drain.evidence import parse_evidence
 
     declared = evidence_source(readers, topic)
 
@@ -104,7 +104,7 @@ def fence_of_file(file: Path, topic: str) -> FencePoint:
     import json
     from datetime import datetime
 
-    from topicshift.steps.drain_inputs import FencePoint
+    from topicshift.acts.drain_inputs import FencePoint
 
     try:
         data = json.loads(_text(file, "--fence"))

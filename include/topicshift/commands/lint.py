@@ -11,7 +11,7 @@ from topicshift.commands.common import EXIT_OK, EXIT_USAGE, answer, json_option,
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
-    from topicshift.core.spec import Spec
+    from topicshift.core.spec.model import Spec
 
 
 @click.command(help="Check spec files, or every .yaml file of a folder, without touching a cluster.")
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 def command(specs: tuple[Path, ...], as_json: bool) -> int:
     """Exit code 0 if every spec is fine, 2 if one is not."""
-    from topicshift.core.spec_io import load_spec
+    from topicshift.core.spec.io import load_spec
 
     results: list[dict[str, Any]] = []
     good: list[tuple[Path, Spec]] = []
@@ -67,7 +67,7 @@ def _problems(exc: SpecError | NotFound) -> list[dict[str, Any]]:
 
 
 def _summary(spec: Spec) -> str:
-    from topicshift.core.spec import Sizing
+    from topicshift.core.spec.model import Sizing
 
     count = "partitions sized from rates" if isinstance(spec.partitions, Sizing) else f"{spec.partitions} partitions"
     window = f", in the window {spec.window.cron} {spec.window.timezone}" if spec.window else ""

@@ -23,7 +23,7 @@ from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
     from topicshift.adapters.journal import SqlJournal
-    from topicshift.core.plan import Plan
+    from topicshift.core.plan.model import Plan
 
 
 @click.command(help="Print what a migration would do, and what speaks against it. Nothing is changed.")
@@ -54,9 +54,9 @@ def command(
 
     Unknown is what could not be read, and the keys where no impact was measured (TS401).
     """
+    from topicshift.acts.plan import make_plan
     from topicshift.adapters.kafka.admin import KafkaAdmin
-    from topicshift.core.spec_io import load_spec
-    from topicshift.steps.plan import make_plan
+    from topicshift.core.spec.io import load_spec
 
     loaded = load_spec(spec)
     if impact_file is not None and without_impact:

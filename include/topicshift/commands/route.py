@@ -10,10 +10,10 @@ import click
 
 from topicshift.commands.common import EXIT_NO, answer, console, kafka_options, say
 from topicshift.core.errors import Refused, SpecError
-from topicshift.core.kafka_rules import topic_name_problem
+from topicshift.core.kafka.rules import topic_name_problem
 
 if TYPE_CHECKING:
-    from topicshift.core.route import Ack, Route
+    from topicshift.core.route.records import Ack, Route
 
 
 @click.group("route")
@@ -26,7 +26,7 @@ def command() -> None:
 
 def describe(logical: str, route: Route | None, acks: list[Ack], now: datetime) -> dict[str, Any]:
     """One route with its instances, ready for JSON. ``now`` is the time at the broker."""
-    from topicshift.core.route import MISSED_HEARTBEATS, Status, route_json, utc_text
+    from topicshift.core.route.records import MISSED_HEARTBEATS, Status, route_json, utc_text
 
     epoch = route.epoch if route else 0
     instances = []
@@ -140,7 +140,7 @@ def changed(
     """
     from dataclasses import replace
 
-    from topicshift.core.route import GroupRoute, Route, State
+    from topicshift.core.route.records import GroupRoute, Route, State
 
     base = route or Route(logical, logical, State.OPEN, 0)
     wanted = State(state) if state else base.state
@@ -208,8 +208,8 @@ def set_(
     wrong use; 3 refused, nothing was written; 4 unknown.
     """
     from topicshift.adapters.route_store import RouteStore
-    from topicshift.core.duration import parse_duration
-    from topicshift.core.route import route_json
+    from topicshift.core.route.records import route_json
+    from topicshift.core.spec.duration import parse_duration
 
     for what, name in (("--topic", topic), ("--active", active)):
         if name is not None and (problem := topic_name_problem(name)):

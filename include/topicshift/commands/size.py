@@ -23,7 +23,7 @@ from topicshift.commands.common import (
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
-    from topicshift.core.sizing import CountFacts, MeasuredRates, SizingInput, SizingResult
+    from topicshift.core.sizing.sizing import CountFacts, MeasuredRates, SizingInput, SizingResult
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -83,7 +83,7 @@ def command(
 
     Partitions that could not be read are missing from the measured rates, so that these are too low: that is 4 too.
     """
-    from topicshift.core.sizing import SizingInput, recommend, record_bytes_from_impact, skew_from_impact
+    from topicshift.core.sizing.sizing import SizingInput, recommend, record_bytes_from_impact, skew_from_impact
 
     if headroom is not None and factor is not None:
         raise SpecError("--headroom and --factor say the same in two ways. Give one of them.")
@@ -160,11 +160,11 @@ def _from_rates(values: dict[str, Any], rates: MeasuredRates | None, group: str 
 def _ask(
     topic: str, group: str | None, measure: str | None, config: dict[str, Any]
 ) -> tuple[str, dict[str, Any], MeasuredRates | None]:
+    from topicshift.acts.measure import sample_offsets
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.kafka.admin import KafkaAdmin
-    from topicshift.core.duration import parse_duration
-    from topicshift.core.sizing import rates_from_samples
-    from topicshift.steps.measure import sample_offsets
+    from topicshift.core.sizing.sizing import rates_from_samples
+    from topicshift.core.spec.duration import parse_duration
 
     span = None
     if measure is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from topicshift.adapters.journal import SqlJournal
-    from topicshift.core.states import Mark
+    from topicshift.core.engine.states import Mark
     from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
@@ -99,7 +99,7 @@ def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[Mig
 
 
 def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], now: datetime) -> dict[str, Any]:
-    from topicshift.core import states
+    from topicshift.core.engine import states
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
     known = states.Journalled(
@@ -139,14 +139,14 @@ def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], 
 
 
 def _cutover(row: MigrationRow) -> Any:
-    from topicshift.core.spec import Cutover
+    from topicshift.core.spec.model import Cutover
 
     return Cutover(str(row.spec.get("cutover", Cutover.DRAIN_FIRST.value)))
 
 
 def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     """The freeze: since when, how long it was or has been (seconds), and the seconds in which a run may still act."""
-    from topicshift.core.freeze import Freeze
+    from topicshift.core.engine.freeze import Freeze
 
     row = next((s for s in steps if s.step == "freeze"), None)
     if row is None:
@@ -168,7 +168,7 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
 
 def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> dict[str, Any]:
     """The type of rollback and why; ``wanted`` says that a cluster was named, whether it answers or not."""
-    from topicshift.core.states import Rollback, rollback_type
+    from topicshift.core.engine.states import Rollback, rollback_type
 
     if row.state == "rolled_back":
         return {"type": Rollback.FREE.value, "why": "it was rolled back"}
@@ -181,7 +181,7 @@ def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> di
 
 
 def _used(admin: ClusterAdmin, topic: str) -> int | None:
-    from topicshift.steps.participants import used_offsets
+    from topicshift.acts.participants import used_offsets
 
     return used_offsets(admin, topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import Field
@@ -40,3 +41,18 @@ class Finding(Model):
     def line(self) -> str:
         """One line for a terminal or a log."""
         return f"{self.code} {self.level.value}: {self.subject}: {self.seen} {self.why} {self.do}"
+
+
+@dataclass(frozen=True)
+class CodeDoc:
+    """One code for ``docs/findings.md``: its levels, what it says, and what to do."""
+
+    code: str
+    levels: tuple[Level, ...]
+    says: str
+    remedy: str
+
+
+def find(code: str, level: Level, subject: str, seen: str, why: str, do: str, *, unknown: bool = False) -> Finding:
+    """A finding, in the order in which people read it."""
+    return Finding(code=code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)

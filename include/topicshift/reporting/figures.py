@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from topicshift.core.impact import Candidate, Impact, RuleShare
-from topicshift.core.skew import hot_partitions
+from topicshift.core.impact.report import Candidate, Impact, RuleShare
+from topicshift.core.impact.skew import hot_partitions
 
 NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#000005", "#000006"
 """Stand-ins that the page's script replaces by the colours of the light or the dark theme."""

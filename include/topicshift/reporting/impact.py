@@ -17,12 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import ValidationError
 
-from topicshift.core.advice import Advice, client_advice
-from topicshift.core.choice import Choice, choose
+from topicshift.core.drain.advice import Advice, client_advice
 from topicshift.core.errors import SpecError
 from topicshift.core.findings import Level
-from topicshift.core.impact import Impact, Kind
-from topicshift.core.sizing import SizingResult
+from topicshift.core.impact.report import Impact, Kind
+from topicshift.core.sizing.choice import Choice, choose
+from topicshift.core.sizing.sizing import SizingResult
 from topicshift.reporting.figures import before_after, figure_json, skew_curve, slice_strip
 
 _RULES_SHOWN = 8

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from topicshift.core.certificate import DrainCertificate
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.engine.freeze import Freeze
 from topicshift.core.findings import Level
-from topicshift.core.freeze import Freeze
-from topicshift.core.plan import Plan
-from topicshift.core.spec import Cutover, Spec
+from topicshift.core.plan.model import Plan
+from topicshift.core.spec.model import Cutover, Spec
 from topicshift.ports import EvidenceStore, MigrationRow
 
 _MARK = {Level.ERROR: "**ERROR**", Level.WARNING: "**Warning**", Level.INFO: "Info"}

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from topicshift.core.audit import ChainHead, verify
-from topicshift.core.drain_reasons import explain
+from topicshift.core.drain.reasons import explain
+from topicshift.core.proof.audit import ChainHead, verify
 from topicshift.reporting.drain_charts import chart
 
 GOOD, WARN, BAD, OPEN = "good", "warn", "bad", "open"

@@ -1,1 +1,1 @@
-"""Fakes that ship, the embedded broker, the stack and the live load generator."""
+"""Fakes that ship: a cluster, controllers, a journal and a clock that keep the contracts of the ports."""

@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from topicshift.core.errors import Refused
-from topicshift.core.route import Ack, Route, Status, parse_route, serialise_route
-from topicshift.core.route_client import (
+from topicshift.core.route.client import (
     ConsumerView,
     ProducerView,
     advance_consumer,
@@ -20,6 +19,7 @@ from topicshift.core.route_client import (
     start_consumer,
     start_producer,
 )
+from topicshift.core.route.records import Ack, Route, Status, parse_route, serialise_route
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
 _T = TypeVar("_T")

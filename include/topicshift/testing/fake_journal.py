@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from topicshift.core import audit, ownership
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError
+from topicshift.core.plan import ownership
+from topicshift.core.proof import audit
 from topicshift.ports import Claim, Clock, EventRow, MigrationRow, StepRow
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

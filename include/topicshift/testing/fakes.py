@@ -13,7 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from topicshift.core.cluster import (
+from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError
+from topicshift.core.fence.acls import covers
+from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
     Broker,
@@ -26,9 +28,7 @@ from topicshift.core.cluster import (
     TopicInfo,
     Transaction,
 )
-from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError
-from topicshift.core.fence_acl import covers
-from topicshift.core.kafka_rules import topic_name_problem
+from topicshift.core.kafka.rules import topic_name_problem
 
 _INHERITED = {"cleanup.policy": "delete", "retention.ms": "604800000", "min.insync.replicas": "1"}
 _ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})

@@ -8,10 +8,10 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.acts.participants import FREEZE, begin_give_back, describe, judge_give_back, producers_of
+from topicshift.core.engine.freeze import Freeze, GiveBack, abandoned
 from topicshift.core.errors import AmbiguousState, TopicshiftError
-from topicshift.core.freeze import Freeze, GiveBack, abandoned
 from topicshift.ports import Journal, MigrationRow
-from topicshift.steps.participants import FREEZE, begin_give_back, describe, judge_give_back, producers_of
 from topicshift_airflow.operators.cutover import kinds, put_back
 from topicshift_airflow.runtime import Run, open_journal, open_run, owner_alive, typed_failures
 

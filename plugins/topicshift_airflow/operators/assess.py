@@ -30,10 +30,10 @@ class _Assess(BaseOperator):
 
     def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
+        from topicshift.acts.plan import make_plan
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
-        from topicshift.core.form import spec_from_form
-        from topicshift.steps.plan import make_plan
+        from topicshift.core.spec.form import spec_from_form
 
         spec = spec_from_form(dict(context["params"]), SPEC_FOLDER)
         admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))

@@ -10,8 +10,8 @@ from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID2
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.acts.approvals import asked_about, find_approval, record_approval
 from topicshift.core.errors import DrainTimedOut, Refused
-from topicshift.steps.approvals import asked_about, find_approval, record_approval
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from topicshift.core.errors import DrainTimedOut, Refused
-from topicshift.core.freeze import Freeze
-from topicshift.core.freeze import GiveBack as GiveBackDecision
-from topicshift.core.spec import Approval, Cutover
-from topicshift.ports import Participant, ParticipantState
-from topicshift.steps.approvals import find_approval, record_approval
-from topicshift.steps.on_record import require_drained, require_switch_begun, require_target
-from topicshift.steps.participants import (
+from topicshift.acts.approvals import find_approval, record_approval
+from topicshift.acts.on_record import require_drained, require_switch_begun, require_target
+from topicshift.acts.participants import (
     FREEZE,
     SWITCH_PRODUCERS,
     Cast,
@@ -32,12 +27,17 @@ from topicshift.steps.participants import (
     switch_producers,
     switch_step,
 )
+from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.freeze import GiveBack as GiveBackDecision
+from topicshift.core.errors import DrainTimedOut, Refused
+from topicshift.core.spec.model import Approval, Cutover
+from topicshift.ports import Participant, ParticipantState
 from topicshift_airflow.operators.base import AskingOperator, Question, StepOperator
 from topicshift_airflow.operators.names import certificate_name, suffix, verification_name
 from topicshift_airflow.runtime import Run, open_journal, owner_of
 
 if TYPE_CHECKING:
-    from topicshift.core.fence_record import FenceRecord
+    from topicshift.core.fence.record import FenceRecord
 
 
 def kinds(participants: Sequence[Participant]) -> set[str]:
@@ -163,8 +163,8 @@ class StopAndFence(AskingOperator):
 
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Stop, fence, prove; write ``fence.json``."""
-        from topicshift.core.fence import FenceSettings
-        from topicshift.steps.fence import fence, rehearse
+        from topicshift.acts.fence import fence, rehearse
+        from topicshift.core.fence.decision import FenceSettings
 
         spec, source = run.spec, run.row.source
         if switched(run):
@@ -215,15 +215,15 @@ def _unnamed(states: Sequence[ParticipantState]) -> list[str]:
 
 def read_fence(run: Run) -> FenceRecord:
     """The fence of this migration."""
-    from topicshift.core.fence_record import FenceRecord
+    from topicshift.core.fence.record import FenceRecord
 
     return FenceRecord.model_validate_json(run.read("fence.json"))
 
 
 def recheck(run: Run) -> None:
     """Raise ``FenceBroken`` if the source grew after the fence: called just before each later act."""
-    from topicshift.steps.fence import STEP
-    from topicshift.steps.fence import recheck as compare
+    from topicshift.acts.fence import STEP
+    from topicshift.acts.fence import recheck as compare
 
     row = run.journal.step(run.row.migration_id, STEP)
     if row is None or row.state != "done":
@@ -343,7 +343,7 @@ class StartByHand(AskingOperator):
 
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Check the source once more and end the freeze."""
-        from topicshift.steps.participants import confirm_started
+        from topicshift.acts.participants import confirm_started
 
         if switched(run):
             return SWITCHED
@@ -397,7 +397,7 @@ class SwitchGroup(AskingOperator):
 
     def act(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Seed, release, observe."""
-        from topicshift.steps.groups import switch_group
+        from topicshift.acts.groups import switch_group
 
         p = self._participant(run)
         waits = timedelta(hours=1) if people(run.cast({p.kind}), [p]) else timedelta(minutes=5)
@@ -418,9 +418,9 @@ def put_back(run: Run) -> tuple[GiveBackDecision, str, list[str]]:
     """Give the producers back, if that is right, under a claim that ``begin_give_back`` gave.
 
     Returns the decision, why, and the producers that a person has to start on the source. Raises as
-    :func:`topicshift.steps.participants.give_back`.
+    :func:`topicshift.acts.participants.give_back`.
     """
-    from topicshift.steps.fence import unfence
+    from topicshift.acts.fence import unfence
 
     producers = producers_of(run.spec)
     cast = run.cast(kinds(producers))

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topicshift.core.certificate import Verdict
+from topicshift.acts.fence import rehearse
+from topicshift.acts.on_record import require_target
+from topicshift.acts.participants import consumers_of, current_freeze, describe, producers_of, require_lease
+from topicshift.core.drain.certificate import Verdict
 from topicshift.core.errors import DrainTimedOut, FenceBroken, GuardViolated, Transient, Unreadable
-from topicshift.core.spec import Cutover
-from topicshift.steps.fence import rehearse
-from topicshift.steps.on_record import require_target
-from topicshift.steps.participants import consumers_of, current_freeze, describe, producers_of, require_lease
+from topicshift.core.spec.model import Cutover
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.operators.cutover import (
     SWITCHED,
@@ -35,7 +35,7 @@ from topicshift_airflow.operators.spark import work_folder
 from topicshift_airflow.runtime import Run, open_run, typed_failures
 
 if TYPE_CHECKING:
-    from topicshift.core.certificate import DrainCertificate
+    from topicshift.core.drain.certificate import DrainCertificate
 
 ALL = "all"
 DRAIN_PATIENCE = timedelta(days=2)
@@ -62,7 +62,7 @@ def put(path: Path, data: bytes) -> None:
 
 def drain_inputs(run: Run, consumer: str = "") -> dict[str, Any]:
     """What is certified: every declared group, or one. Plain values, for a trigger."""
-    from topicshift.steps.drain_inputs import DrainInputs
+    from topicshift.acts.drain_inputs import DrainInputs
 
     inputs = DrainInputs.from_spec(run.spec, consumer=consumer).values()
     return {**inputs, "topic": run.row.source, "readers": [r.model_dump(mode="json") for r in run.spec.readers]}
@@ -100,8 +100,8 @@ class ReadyToFence(Deferring):
 
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Lengthen the retention where records could expire before they are read; then wait."""
+        from topicshift.acts.retention import lengthen_retention
         from topicshift.adapters.kafka.reader import KafkaDrainReader
-        from topicshift.steps.retention import lengthen_retention
 
         if switched(run):
             return SWITCHED
@@ -180,9 +180,9 @@ class Drain(Deferring):
         return self._look(run)
 
     def _look(self, run: Run) -> Any:
+        from topicshift.acts.drain import take_certificate
+        from topicshift.acts.drain_inputs import FencePoint
         from topicshift.adapters.kafka.reader import KafkaDrainReader
-        from topicshift.steps.drain import take_certificate
-        from topicshift.steps.drain_inputs import FencePoint
         from topicshift_airflow.triggers.drain import DrainTrigger, inputs_of
 
         fence = read_fence(run)

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.errors import Refused
-from topicshift.core.spec import Cutover
+from topicshift.core.spec.model import Cutover
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import RETRIES, skip_when_finished
 from topicshift_airflow.operators.cutover import read_fence, skip_unless

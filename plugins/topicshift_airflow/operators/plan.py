@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from topicshift.acts.approvals import find_approval, record_approval
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
-from topicshift.core.spec import Approval, Spec
-from topicshift.steps.approvals import find_approval, record_approval
+from topicshift.core.spec.model import Approval, Spec
 from topicshift_airflow.links import EvidenceLink, page_of
 from topicshift_airflow.operators.base import RETRIES, AskingOperator, Question, StepOperator
 from topicshift_airflow.runtime import (
@@ -27,7 +27,7 @@ from topicshift_airflow.runtime import (
 )
 
 if TYPE_CHECKING:
-    from topicshift.core.plan import Plan, SourceFacts, TargetShape
+    from topicshift.core.plan.model import Plan, SourceFacts, TargetShape
 
 log = logging.getLogger("topicshift")
 
@@ -47,9 +47,9 @@ class OpenMigration(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns the names of the consumers, over which later tasks are mapped."""
+        from topicshift.acts.open import open_migration
         from topicshift.adapters.kafka.admin import KafkaAdmin
-        from topicshift.core.form import spec_from_form
-        from topicshift.steps.open import open_migration
+        from topicshift.core.spec.form import spec_from_form
 
         with typed_failures(context):
             params = {"spec_file": self.spec_file} if self.spec_file else dict(context["params"])
@@ -114,7 +114,7 @@ class DecidePlan(StepOperator):
 
 def plan_now(run: Run, *, with_impact: bool) -> Plan:
     """The plan as the world is now, with the impact that this run has measured if it has."""
-    from topicshift.steps.plan import make_plan
+    from topicshift.acts.plan import make_plan
 
     impact = json.loads(run.read("impact.json")) if with_impact else None
     return make_plan(
@@ -167,7 +167,7 @@ class ApprovePlan(AskingOperator):
 
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """The plan in words."""
-        from topicshift.core.plan import Plan
+        from topicshift.core.plan.model import Plan
         from topicshift.reporting.markdown import plan_markdown
 
         plan = Plan.model_validate_json(run.read("plan.json"))
@@ -200,10 +200,10 @@ class CreateTarget(StepOperator):
 
     def step(self, run: Run, context: Mapping[str, Any]) -> Any:
         """Returns the target's topic id."""
-        from topicshift.core.plan import Plan
-        from topicshift.steps.on_record import require_approval
-        from topicshift.steps.open import require_same_plan
-        from topicshift.steps.target import create_target
+        from topicshift.acts.on_record import require_approval
+        from topicshift.acts.open import require_same_plan
+        from topicshift.acts.target import create_target
+        from topicshift.core.plan.model import Plan
 
         plan = Plan.model_validate_json(run.read("plan.json"))
         require_approval(run.journal, run.row.migration_id, APPROVE_PLAN, {"plan_hash": plan.plan_hash})

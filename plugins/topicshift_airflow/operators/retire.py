@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.acts.approvals import find_approval, record_approval
+from topicshift.acts.on_record import require_approval, require_screamed
 from topicshift.core.errors import Refused
-from topicshift.core.spec import Approval
-from topicshift.steps.approvals import find_approval, record_approval
-from topicshift.steps.on_record import require_approval, require_screamed
+from topicshift.core.spec.model import Approval
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.base import AskingOperator, Question
 from topicshift_airflow.operators.cutover import read_fence
@@ -48,7 +48,7 @@ class FindDue(BaseOperator):
 
 def look_at_source(run: Run) -> list[Finding]:
     """Everything that speaks against deleting the source of this migration now."""
-    from topicshift.steps.retire import look
+    from topicshift.acts.retire import look
 
     fence = read_fence(run)
     return look(
@@ -73,7 +73,7 @@ def about_source(run: Run) -> dict[str, str]:
 
 def lift_fence(run: Run) -> None:
     """Take away the DENY of the write fence."""
-    from topicshift.steps.fence import unfence
+    from topicshift.acts.fence import unfence
 
     unfence(run.admin, run.journal, run.claim, run.row.source)
 
@@ -95,8 +95,8 @@ class CheckRetirement(RetireOperator):
 
     def execute(self, context: Any) -> Any:
         """Skip while only time speaks against it, or nothing is left to delete; fail where anything else does."""
-        from topicshift.core.retirement import only_time
-        from topicshift.steps.retire import close_gone, require_nothing_against
+        from topicshift.acts.retire import close_gone, require_nothing_against
+        from topicshift.core.proof.retirement import only_time
 
         with named_migration(context, self.migration) as run:
             if close_gone(
@@ -133,7 +133,7 @@ class ApproveRetirement(AskingOperator):
 
     def question(self, run: Run, context: Mapping[str, Any]) -> Question | None:
         """The topic, its id, and what cannot be undone."""
-        from topicshift.core.retirement import retention_of
+        from topicshift.core.proof.retirement import retention_of
 
         about = about_source(run)
         if run.spec.approvals.retire is Approval.AUTO:
@@ -164,7 +164,7 @@ class ScreamTest(RetireOperator):
         """Begin (or go on with) the test; defer until its end."""
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from topicshift.steps.retire import begin_scream
+        from topicshift.acts.retire import begin_scream
 
         with named_migration(context, self.migration) as run:
             require_approval(run.journal, run.row.migration_id, APPROVE, about_source(run))
@@ -187,7 +187,7 @@ class DeleteSource(RetireOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns what was deleted."""
-        from topicshift.steps.retire import DELETE, SCREAM, delete_source
+        from topicshift.acts.retire import DELETE, SCREAM, delete_source
 
         with named_migration(context, self.migration) as run:
             begun = run.journal.step(run.row.migration_id, DELETE)
@@ -213,7 +213,7 @@ class StopScream(RetireOperator):
 
     def execute(self, context: Any) -> Any:
         """Remove the DENY of the scream test, unless the source was deleted."""
-        from topicshift.steps.retire import end_scream
+        from topicshift.acts.retire import end_scream
 
         with named_migration(context, self.migration) as run:
             if not end_scream(run.row.source, admin=run.admin, journal=run.journal, claim=run.claim):

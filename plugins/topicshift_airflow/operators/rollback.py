@@ -6,9 +6,9 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from topicshift.acts.participants import consumers_of, producers_of
 from topicshift.core.errors import Refused
 from topicshift.ports import MigrationRow
-from topicshift.steps.participants import consumers_of, producers_of
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.named import find_migration, named_migration
 from topicshift_airflow.operators.verify import write_report
@@ -32,9 +32,9 @@ class ObserveRollback(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns the migration id, the type and why."""
+        from topicshift.acts.rollback import Rollback, rollback_type
         from topicshift.adapters.kafka.admin import KafkaAdmin
-        from topicshift.core.spec import Spec
-        from topicshift.steps.rollback import Rollback, rollback_type
+        from topicshift.core.spec.model import Spec
         from topicshift_airflow.runtime import kafka_config
 
         with typed_failures(context):
@@ -60,10 +60,10 @@ class RollBack(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns who must be started by hand."""
-        from topicshift.steps.fence import unfence
-        from topicshift.steps.retention import restore_retention
-        from topicshift.steps.rollback import roll_back
-        from topicshift.steps.target import delete_target
+        from topicshift.acts.fence import unfence
+        from topicshift.acts.retention import restore_retention
+        from topicshift.acts.rollback import roll_back
+        from topicshift.acts.target import delete_target
 
         with typed_failures(context):
             row = find_migration(str(context["params"]["migration"]))

@@ -90,7 +90,7 @@ def work_folder() -> Path:
 
 def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
     """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
-    from topicshift.adapters.kafka.connect import spark_options
+    from topicshift.adapters.kafka.connection import spark_options
 
     return {key.removeprefix("kafka."): value for key, value in spark_options(config).items()}
 

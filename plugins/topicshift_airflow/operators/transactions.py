@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from topicshift.core import hanging
+from topicshift.acts.approvals import asked_about, find_approval
+from topicshift.acts.transactions import abort_approved, open_transactions
 from topicshift.core.errors import Unreadable
-from topicshift.steps.approvals import asked_about, find_approval
-from topicshift.steps.transactions import abort_approved, open_transactions
+from topicshift.core.fence import hanging
 from topicshift_airflow.operators.base import AskingOperator, Question
 from topicshift_airflow.operators.cutover import switched
 from topicshift_airflow.operators.drain import raise_for

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from topicshift.acts.on_record import require_all_switched
 from topicshift.core.errors import GuardViolated
-from topicshift.steps.on_record import require_all_switched
 from topicshift_airflow.operators.base import StepOperator
 from topicshift_airflow.runtime import Run
 

@@ -14,9 +14,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from topicshift.core.errors import TopicshiftError, Transient
 
 if TYPE_CHECKING:
-    from topicshift.core.drain_progress import DrainProgress
+    from topicshift.acts.drain import DrainTaker
+    from topicshift.core.drain.progress import DrainProgress
     from topicshift.ports import EvidenceStore
-    from topicshift.steps.drain import DrainTaker
 
 WRITE_PROGRESS_S = 3.0
 
@@ -60,10 +60,10 @@ class _DrainWait(BaseTrigger):
 
     async def taker(self, fence: Any = None, stuck_after_s: float = 60.0) -> DrainTaker:
         """A reader on the cluster of the connection, and what to certify."""
-        from topicshift.adapters.kafka.connect import from_airflow_extra
+        from topicshift.acts.drain import DrainTaker
+        from topicshift.acts.drain_inputs import DrainConfig
+        from topicshift.adapters.kafka.connection import from_airflow_extra
         from topicshift.adapters.kafka.reader import KafkaDrainReader
-        from topicshift.steps.drain import DrainTaker
-        from topicshift.steps.drain_inputs import DrainConfig
 
         connection = await BaseHook.aget_connection(self.kafka_conn_id)
         config = await asyncio.to_thread(from_airflow_extra, connection.extra_dejson)
@@ -74,8 +74,8 @@ class _DrainWait(BaseTrigger):
 
 def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
     """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
+    from topicshift.acts.drain_inputs import DrainInputs
     from topicshift.adapters.readers import evidence_source
-    from topicshift.steps.drain_inputs import DrainInputs
 
     evidence = evidence_source(values.get("readers", ()), values["topic"]) if readers else None
     return DrainInputs.from_values(values, evidence=evidence)
@@ -105,7 +105,7 @@ class GateTrigger(_DrainWait):
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
-        from topicshift.core.gate import Gate
+        from topicshift.core.drain.gate import Gate
 
         # A task that is woken at the very moment it went to sleep can meet its own past in the scheduler.
         await asyncio.sleep(self.pause_s)
@@ -169,12 +169,12 @@ class DrainTrigger(_DrainWait):
 
     async def wait(self) -> dict[str, Any]:
         """Follow the drain; log each change, raise alarms, keep the series."""
+        from topicshift.acts.drain_inputs import FencePoint
+        from topicshift.acts.drain_watch import DrainWatch
         from topicshift.adapters.evidence import evidence_from_env
-        from topicshift.core.certificate import Verdict
-        from topicshift.core.fence_record import FenceRecord
+        from topicshift.core.drain.certificate import Verdict
+        from topicshift.core.fence.record import FenceRecord
         from topicshift.ports import Claim
-        from topicshift.steps.drain_inputs import FencePoint
-        from topicshift.steps.drain_watch import DrainWatch
         from topicshift_airflow.alarms import Alarms
 
         store = evidence_from_env()

@@ -50,10 +50,10 @@ class TransactionsTrigger(BaseTrigger):
 
     async def wait(self) -> dict[str, Any]:
         """Look every other second; a look that fails is tried again until the deadline."""
+        from topicshift.acts.transactions import open_transactions
         from topicshift.adapters.clock import SystemClock
         from topicshift.adapters.kafka.admin import KafkaAdmin
-        from topicshift.adapters.kafka.connect import from_airflow_extra
-        from topicshift.steps.transactions import open_transactions
+        from topicshift.adapters.kafka.connection import from_airflow_extra
 
         connection = await BaseHook.aget_connection(self.kafka_conn_id)
         admin = KafkaAdmin(await asyncio.to_thread(from_airflow_extra, connection.extra_dejson))

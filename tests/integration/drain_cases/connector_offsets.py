@@ -4,7 +4,7 @@ from tests.integration.drain_cases.kit import Case, Kit, Scenario
 
 
 def build(kit: Kit) -> Scenario:
-    from topicshift.core.drain_evidence import ReaderEvidence, connect_offsets
+    from topicshift.core.drain.evidence import ReaderEvidence, connect_offsets
 
     topic = kit.topic(2)
     kit.produce(topic, 3, 0)

@@ -35,11 +35,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from lab.broker import EmbeddedBroker
+from lab.rights import grant
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core.cluster import Acl
-from topicshift.core.drain_evidence import ReaderEvidence
-from topicshift.testing.broker import EmbeddedBroker
-from topicshift.testing.rights import grant
+from topicshift.core.drain.evidence import ReaderEvidence
+from topicshift.core.kafka.cluster import Acl
 
 _count = itertools.count(1)
 WAIT_S = 30.0

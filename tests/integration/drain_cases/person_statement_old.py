@@ -8,7 +8,7 @@ def build(kit: Kit) -> Scenario:
 
     from tests.integration.drain_cases.kit import now
 
-    from topicshift.core.drain_evidence import ReaderEvidence
+    from topicshift.core.drain.evidence import ReaderEvidence
 
     topic = kit.topic()
     kit.produce(topic, 2)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from lab.postgres import with_schema
 from topicshift.adapters.journal import SqlJournal
 from topicshift.ports import Clock
 from topicshift.testing.fake_journal import FakeJournal
-from topicshift.testing.postgres import with_schema
 
 _numbers = itertools.count()
 

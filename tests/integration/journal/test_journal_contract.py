@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from topicshift.core import audit
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError
+from topicshift.core.proof import audit
 from topicshift.ports import Claim, Journal
 from topicshift.testing.fake_journal import ManualClock
 

@@ -21,8 +21,8 @@ from topicshift.adapters.journal import SqlJournal, schema
 from topicshift.adapters.journal.engine import Database, make_engine
 from topicshift.adapters.journal.tables import events, locks, metadata, migrations, steps
 from topicshift.adapters.journal.urls import from_airflow_uri
-from topicshift.core import audit
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, Unreadable
+from topicshift.core.proof import audit
 from topicshift.ports import Claim
 
 INCLUDE = Path(__file__).parents[3] / "include"

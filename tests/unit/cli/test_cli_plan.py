@@ -37,9 +37,9 @@ def _finding(level: Level, *, unknown: bool = False) -> Finding:
 def test_plan_prints_actions_and_findings(
     findings: list[Finding], wanted: int, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from topicshift.acts import plan as steps_plan
     from topicshift.adapters.kafka import admin
-    from topicshift.core.plan import Action, Plan, SourceFacts, TargetShape
-    from topicshift.steps import plan as steps_plan
+    from topicshift.core.plan.model import Action, Plan, SourceFacts, TargetShape
 
     def make_plan(spec: Any, admin: Any, **_: Any) -> Plan:
         shape = {"partitions": 6, "replication_factor": 1, "configs": {}}
@@ -77,8 +77,8 @@ def test_plan_prints_actions_and_findings(
 def test_keys_that_nobody_measured_are_unknown_unless_they_need_not_be_known(
     options: tuple[str, ...], wanted: int, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from topicshift.acts import plan as steps_plan
     from topicshift.adapters.kafka import admin
-    from topicshift.steps import plan as steps_plan
 
     def take_snapshot(*_: Any, **given: Any) -> Any:
         return world(**{name: given[name] for name in ("impact", "no_impact")})

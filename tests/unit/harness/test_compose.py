@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from topicshift.testing import compose_init, ready
-from topicshift.testing.airflow_services import SERVICES, read_env_file
+from deploy import compose_init, ready
+from lab.airflow_services import SERVICES, read_env_file
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -49,7 +49,7 @@ def test_images_are_pinned(name: str) -> None:
 
 
 def test_the_base_image_is_pinned_to_a_python_that_is_supported() -> None:
-    base = re.findall(r"^FROM (\S+)", (ROOT / "docker/Dockerfile").read_text(), re.MULTILINE)
+    base = re.findall(r"^FROM (\S+)", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE)
     assert len(base) == 1
     version = re.fullmatch(r"python:3\.(\d+)\.\d+-slim-bookworm", base[0])
     assert version is not None and 11 <= int(version[1]) <= 13
@@ -61,25 +61,23 @@ def test_commands_are_entry_points_that_exist(name: str) -> None:
     assert isinstance(command, list), "a shell would stand between the signal and the service"
     if command[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(command[2]) is not None
-        assert command[2].startswith("topicshift.testing.")
+        assert command[2].partition(".")[0] in ("lab", "deploy")
     else:
         assert command[0] == "spark-class" and (Path(sys.executable).parent / "spark-class").exists()
 
 
 def test_airflows_services_run_the_commands_of_the_local_stack() -> None:
     for name, arguments in SERVICES.items():
-        assert RUNNING[name]["command"] == ["python", "-m", "topicshift.testing.airflow_main", *arguments]
-        assert RUNNING[name]["env_file"] == ["env/airflow.env", "env/compose.env"]
+        assert RUNNING[name]["command"] == ["python", "-m", "deploy.airflow_main", *arguments]
+        assert RUNNING[name]["env_file"] == ["deploy/airflow.env", "deploy/compose.env"]
 
 
 @pytest.mark.parametrize("name", ["broker", "traffic", "stack"])
 def test_the_options_are_those_of_the_entry_point(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", f"topicshift.testing.{name}", "--help"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", f"lab.{name}", "--help"], capture_output=True, text=True, check=True)
     for service in RUNNING.values():
         command = service.get("command", [])
-        if command[2:3] == [f"topicshift.testing.{name}"]:
+        if command[2:3] == [f"lab.{name}"]:
             for word in command[3:]:
                 assert word.split("=")[0] in done.stdout
 
@@ -91,12 +89,10 @@ def test_what_serves_has_a_health_check(name: str) -> None:
 
 
 def test_health_checks_of_ours_are_checks_that_exist() -> None:
-    ours = [
-        s["healthcheck"]["test"] for s in RUNNING.values() if "topicshift.testing.ready" in str(s.get("healthcheck"))
-    ]
+    ours = [s["healthcheck"]["test"] for s in RUNNING.values() if "deploy.ready" in str(s.get("healthcheck"))]
     assert len(ours) == 3
     for test in ours:
-        assert test[:4] == ["CMD", "python", "-m", "topicshift.testing.ready"]
+        assert test[:4] == ["CMD", "python", "-m", "deploy.ready"]
         assert callable(getattr(ready, test[4])) and len(test) == 6
 
 
@@ -125,10 +121,10 @@ def test_ports_are_published_on_loopback_alone() -> None:
 def test_no_secret_is_in_the_files() -> None:
     for name in (
         "docker-compose.yml",
-        "env/airflow.env",
-        "env/compose.env",
-        "docker/Dockerfile",
-        "docker/postgres-init.sql",
+        "deploy/airflow.env",
+        "deploy/compose.env",
+        "deploy/Dockerfile",
+        "deploy/postgres-init.sql",
     ):
         for line in (ROOT / name).read_text().splitlines():
             found = re.match(r"\s*\w*(PASSWORD|FERNET_KEY|SECRET(?:_KEY)?)\s*[:=]\s*(\S.*)", line)
@@ -138,7 +134,7 @@ def test_no_secret_is_in_the_files() -> None:
 
 
 def test_every_variable_is_made_by_compose_env(tmp_path: Path) -> None:
-    wanted = set(re.findall(r"\$\{([A-Z_]+)", TEXT + (ROOT / "env/airflow.env").read_text()))
+    wanted = set(re.findall(r"\$\{([A-Z_]+)", TEXT + (ROOT / "deploy/airflow.env").read_text()))
     path = tmp_path / ".env"
     assert set(compose_env.make(path)) >= wanted
     assert path.stat().st_mode & 0o777 == 0o600
@@ -162,7 +158,7 @@ def test_git_ignores_the_file_with_the_secrets() -> None:
 
 
 def test_connections_of_compose_are_json_without_secrets() -> None:
-    settings = read_env_file(ROOT / "env/compose.env", {})
+    settings = read_env_file(ROOT / "deploy/compose.env", {})
     kafka = json.loads(settings["AIRFLOW_CONN_KAFKA_DEFAULT"].strip("'"))
     assert set(kafka["extra"]) == {"bootstrap.servers", "topicshift.properties.file"}
     folder = next(word for word in RUNNING["kafka"]["command"] if word.startswith("--run-folder=")).split("=")[1]
@@ -171,8 +167,8 @@ def test_connections_of_compose_are_json_without_secrets() -> None:
 
 
 def test_the_env_files_do_not_contradict_each_other() -> None:
-    shared = read_env_file(ROOT / "env/airflow.env", {"TOPICSHIFT_ROOT": "/r"})
-    assert set(shared) & set(read_env_file(ROOT / "env/compose.env", {})) == set()
+    shared = read_env_file(ROOT / "deploy/airflow.env", {"TOPICSHIFT_ROOT": "/r"})
+    assert set(shared) & set(read_env_file(ROOT / "deploy/compose.env", {})) == set()
 
 
 def test_init_writes_the_log_ins_privately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.testing.java import NoJava, find_java, major_version
+from lab.java import NoJava, find_java, major_version
 
 
 def fake_java(home: Path, version: str) -> Path:

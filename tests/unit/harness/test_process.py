@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from topicshift.testing.process import MARK, GuardedProcess, end_marked
+from lab.process import MARK, GuardedProcess, end_marked
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # A child that starts a grandchild in a session of its own, as Airflow's tasks and Spark's JVM are.
@@ -74,7 +74,7 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_children_end_when_their_owner_is_killed(tmp_path: Path, bystander: subprocess.Popen[bytes]) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom topicshift.testing.process import GuardedProcess\n"
+        "import sys, time\nfrom pathlib import Path\nfrom lab.process import GuardedProcess\n"
         f"child = GuardedProcess('child', {FAMILY!r}, log=Path({str(tmp_path / 'log')!r})).start()\n"
         "print(child.pid, flush=True)\ntime.sleep(600)\n"
     )
@@ -99,7 +99,7 @@ def test_a_child_that_hides_its_mark_ends_with_its_owner(tmp_path: Path, bystand
         "print(os.getpid(), child.pid, flush=True)\ntime.sleep(600)\n"
     )
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom topicshift.testing.process import GuardedProcess\n"
+        "import sys, time\nfrom pathlib import Path\nfrom lab.process import GuardedProcess\n"
         f"GuardedProcess('hidden', [sys.executable, '-c', {hidden!r}], log=Path({str(tmp_path / 'log')!r})).start()\n"
         "print('started', flush=True)\ntime.sleep(600)\n"
     )

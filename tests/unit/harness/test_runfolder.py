@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from topicshift.testing import demo, ports_free, stack_cli
-from topicshift.testing.airflow_services import ENV_FILE, read_env_file
-from topicshift.testing.runfolder import FolderInUse, FolderUnusable, RunFolder, write_private
+from lab import demo, ports_free, stack_cli
+from lab.airflow_services import ENV_FILE, read_env_file
+from lab.runfolder import FolderInUse, FolderUnusable, RunFolder, write_private
 
 
 def mode(path: Path) -> int:
@@ -97,7 +97,7 @@ def test_claimed_ports_are_free_and_given_to_nobody_else() -> None:
     try:
         assert len({*first, *second}) == 6
         assert all(ports_free.is_free(port) for port in first + second)
-        code = f"from topicshift.testing import ports_free; print(*ports_free.claim(500), sep='\\n')"  # noqa: F541
+        code = f"from lab import ports_free; print(*ports_free.claim(500), sep='\\n')"  # noqa: F541
         others = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert not set(map(int, others.split())) & {*first, *second}, "another process was given the same port"
     finally:

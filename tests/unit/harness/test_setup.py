@@ -14,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from topicshift.testing.java import Java
+from lab.java import Java
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [("org.example", "thing_2.13", "1.2.3")]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from topicshift.testing.signals import Ended, ended_on_signal
+from lab.signals import Ended, ended_on_signal
 
 
 @pytest.fixture

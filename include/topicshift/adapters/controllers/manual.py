@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from topicshift.core.discovery import moved
+from topicshift.core.drain.discovery import moved
 from topicshift.core.errors import Unreadable
 from topicshift.ports import (
     ClusterAdmin,

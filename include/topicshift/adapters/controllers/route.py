@@ -8,8 +8,7 @@ from typing import Protocol
 
 from topicshift.adapters.clock import SystemClock
 from topicshift.core.errors import Refused
-from topicshift.core.route import MAX_CLOCK_SKEW_S, MISSED_HEARTBEATS, Ack, Route, Status
-from topicshift.core.route_acts import (
+from topicshift.core.route.acts import (
     Act,
     find_route,
     group_entry,
@@ -21,6 +20,7 @@ from topicshift.core.route_acts import (
     point_groups,
     point_producers,
 )
+from topicshift.core.route.records import MAX_CLOCK_SKEW_S, MISSED_HEARTBEATS, Ack, Route, Status
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
 _TRIES = 3

@@ -18,8 +18,9 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from topicshift.adapters.journal.tables import events, locks, migrations, steps
-from topicshift.core import audit, ownership
 from topicshift.core.errors import Refused
+from topicshift.core.plan import ownership
+from topicshift.core.proof import audit
 from topicshift.ports import EventRow, MigrationRow, StepRow
 
 _ROUNDS = 20

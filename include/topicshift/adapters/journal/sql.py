@@ -17,8 +17,9 @@ from topicshift.adapters.journal.engine import Database, make_engine
 from topicshift.adapters.journal.schema import ensure_schema
 from topicshift.adapters.journal.tables import events, migrations, steps
 from topicshift.adapters.journal.urls import from_airflow_uri, shown
-from topicshift.core import audit, ownership
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError, Unreadable
+from topicshift.core.plan import ownership
+from topicshift.core.proof import audit
 from topicshift.ports import Claim, Clock, EventRow, MigrationRow, StepRow
 
 _CLAIM_KEY = 0x746F70696373  # "topics": the advisory lock under which claims are decided one after another
@@ -31,8 +32,8 @@ class SqlJournal:
     ``url`` is a SQLAlchemy URL or an Airflow connection URI (see :func:`.urls.from_airflow_uri`). The schema is made
     or upgraded at first use; with ``create=False`` a database that holds no journal raises ``NotFound`` instead, and a
     missing SQLite file is not made. Threads may share one instance. What is written is made plain JSON first, with
-    values that look like secrets masked (:func:`topicshift.core.audit.plain`). Besides the errors of the port, methods
-    raise ``Unreadable``, or ``Transient`` for a passing fault, when the database does not answer.
+    values that look like secrets masked (:func:`topicshift.core.proof.audit.plain`). Besides the errors of the port,
+    methods raise ``Unreadable``, or ``Transient`` for a passing fault, when the database does not answer.
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None, create: bool = True) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import confluent_kafka.admin
 
-from topicshift.adapters.kafka.connect import Connection
-from topicshift.adapters.kafka.everywhere import shows_acls, until_everywhere
-from topicshift.core.cluster import Acl
+from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.propagation import shows_acls, until_everywhere
 from topicshift.core.errors import Refused
+from topicshift.core.kafka.cluster import Acl
 
 api: Any = confluent_kafka.admin
 _NO_AUTHORIZER = "without an authorizer"

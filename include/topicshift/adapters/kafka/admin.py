@@ -7,12 +7,13 @@ from types import TracebackType
 from typing import Any
 
 from topicshift.adapters.kafka.acls import AclsAdmin
-from topicshift.adapters.kafka.connect import DEFAULT_TIMEOUT_S, Connection, typed_error
+from topicshift.adapters.kafka.connection import DEFAULT_TIMEOUT_S, Connection, typed_error
 from topicshift.adapters.kafka.groups import GroupsReader
 from topicshift.adapters.kafka.offsets import OffsetsReader
 from topicshift.adapters.kafka.topics import TopicsAdmin
 from topicshift.adapters.kafka.transactions import TransactionsAdmin
-from topicshift.core.cluster import (
+from topicshift.core.errors import AccessDenied
+from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
     ClusterInfo,
@@ -22,13 +23,12 @@ from topicshift.core.cluster import (
     TopicInfo,
     Transaction,
 )
-from topicshift.core.errors import AccessDenied
 
 
 class KafkaAdmin:
     """One cluster, every request bounded by ``timeout_s`` seconds. Thread-safe; connects at the first question.
 
-    ``config`` is a librdkafka config as :func:`~topicshift.adapters.kafka.connect.client_config` makes it.
+    ``config`` is a librdkafka config as :func:`~topicshift.adapters.kafka.connection.client_config` makes it.
     Each method is documented by the port and by the part that it goes to.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.coordinators import (
     RETRY,
     ask_known,
@@ -18,8 +18,8 @@ from topicshift.adapters.kafka.coordinators import (
 )
 from topicshift.adapters.kafka.groups import describe_all
 from topicshift.adapters.kafka.offsets import observe_offsets
-from topicshift.core.cluster import GroupCommits
 from topicshift.core.errors import Refused, TopicshiftError, Unreadable
+from topicshift.core.kafka.cluster import GroupCommits
 
 ROWS_AT_ONCE = 50_000
 """Group-partition pairs of one round of requests, one request a coordinator: it bounds memory and what is in flight."""

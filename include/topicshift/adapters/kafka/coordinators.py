@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 
 PAUSE_S = 0.2
 RETRY = frozenset({14, 15, 16, 7, 13})

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.coordinators import (
     PAUSE_S,
     RETRY,
@@ -24,9 +24,9 @@ from topicshift.adapters.kafka.coordinators import (
     forget_coordinators,
 )
 from topicshift.adapters.kafka.futures import outcome, run, settle
-from topicshift.core.cluster import GroupCommits, GroupInfo, GroupMember
-from topicshift.core.discovery import GroupListing
+from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient, Unreadable
+from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, GroupMember
 
 _DESCRIBE_AT_ONCE = 250
 _NOT_FOUND = 69

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.futures import outcome, run, settle
-from topicshift.core.cluster import PartitionOffsets
 from topicshift.core.errors import NotFound
+from topicshift.core.kafka.cluster import PartitionOffsets
 
 _PASSING = frozenset(
     {"LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE"}

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from topicshift.adapters.kafka.commits import observe_commits
-from topicshift.adapters.kafka.connect import Connection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.groups import observe_groups, observe_listing
 from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
 from topicshift.adapters.kafka.tail import first_timestamps, observe_tails
-from topicshift.core.cluster import GroupCommits, GroupInfo, PartitionOffsets
-from topicshift.core.discovery import GroupListing
-from topicshift.core.drain import Tail, TailRange
+from topicshift.core.drain.decision import Tail, TailRange
+from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.errors import TopicshiftError
+from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 
 
 class KafkaDrainReader:

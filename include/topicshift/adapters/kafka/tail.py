@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
-from topicshift.core.drain import Tail, TailRange
+from topicshift.adapters.kafka.connection import Connection
+from topicshift.core.drain.decision import Tail, TailRange
 
 COUNT_LIMIT = 10_000
 """Ranges up to this many offsets are counted exactly; wider ones are read until the first record."""
@@ -139,7 +139,7 @@ def read_tails(
 def _consumer(conn: Connection, said: list[str]) -> Any:
     from confluent_kafka import Consumer
 
-    from topicshift.adapters.kafka.connect import _client_log
+    from topicshift.adapters.kafka.connection import _client_log
 
     bound = int(conn.timeout_s * 1000)
     ours: dict[str, Any] = {

@@ -8,16 +8,16 @@ from typing import Any
 import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
-from topicshift.adapters.kafka.connect import Connection
-from topicshift.adapters.kafka.everywhere import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
-from topicshift.core.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
+from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.propagation import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
+from topicshift.core.kafka.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
 
 api: Any = confluent_kafka.admin
 
 
 def topic_id_text(uuid: Any) -> str:
-    """librdkafka's topic id as :func:`~topicshift.adapters.kafka.everywhere.id_text` writes it."""
+    """librdkafka's topic id as :func:`~topicshift.adapters.kafka.propagation.id_text` writes it."""
     mask = (1 << 64) - 1
     high, low = uuid.get_most_significant_bits() & mask, uuid.get_least_significant_bits() & mask
     return id_text(high.to_bytes(8, "big") + low.to_bytes(8, "big"))

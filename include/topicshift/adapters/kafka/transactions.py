@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connect import Connection
-from topicshift.core.cluster import ActiveProducer, Transaction
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.core.errors import NotFound, Refused, Unreadable
+from topicshift.core.kafka.cluster import ActiveProducer, Transaction
 
 _FINISHED = {"Empty", "CompleteCommit", "CompleteAbort", "Dead"}
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topicshift.core.cluster import Acl
-from topicshift.core.findings import Finding, Level
-from topicshift.core.sizing import SizingResult
-from topicshift.core.snapshot import PARTS, Snapshot
-from topicshift.core.spec import Spec
+from topicshift.core.checks.snapshot import PARTS, Snapshot
+from topicshift.core.findings import CodeDoc, Finding, Level
+from topicshift.core.kafka.cluster import Acl
+from topicshift.core.sizing.sizing import SizingResult
+from topicshift.core.spec.model import Spec
 
 
 class Scope(StrEnum):
@@ -53,16 +53,6 @@ class Facts:
 
 
 Run = Callable[[Facts], Iterable[Finding]]
-
-
-@dataclass(frozen=True)
-class CodeDoc:
-    """One code for ``docs/findings.md``: its levels, what it says, and what to do."""
-
-    code: str
-    levels: tuple[Level, ...]
-    says: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -146,8 +136,3 @@ def _unread(facts: Facts, checks: Iterable[Check]) -> Iterator[Finding]:
             do="Mend that, then plan again.",
             unknown=True,
         )
-
-
-def find(code: str, level: Level, subject: str, seen: str, why: str, do: str, *, unknown: bool = False) -> Finding:
-    """A finding, in the order in which people read it."""
-    return Finding(code=code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.discovery import discover
-from topicshift.core.findings import Finding, Level
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.drain.discovery import discover
+from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 
 @check(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.findings import Finding, Level
-from topicshift.core.sizing import skew_from_impact
-from topicshift.core.spec import Sizing
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.sizing.sizing import skew_from_impact
+from topicshift.core.spec.model import Sizing
 
 
 @check(

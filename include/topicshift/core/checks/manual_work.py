@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.duration import format_duration
-from topicshift.core.findings import Finding, Level
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.spec.duration import format_duration
 
 
 @check(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.findings import Finding, Level
-from topicshift.core.sizing import parents_of, same_index_share
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.sizing.sizing import parents_of, same_index_share
 
 
 @check(

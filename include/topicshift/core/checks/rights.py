@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.fence_acl import covers
-from topicshift.core.findings import Finding, Level
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.fence.acls import covers
+from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 ON_SOURCE = frozenset({"DESCRIBE", "READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 ON_CLUSTER = frozenset({"DESCRIBE", "ALTER", "CREATE"})

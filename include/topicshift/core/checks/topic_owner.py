@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.findings import Finding, Level
-from topicshift.core.kafka_rules import owner_of
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.kafka.rules import owner_of
 
 
 @check(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.checks import CodeDoc, Facts, Scope, check, find
-from topicshift.core.fence_acl import concerning, writers
-from topicshift.core.findings import Finding, Level
+from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.fence.acls import concerning, writers
+from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 
 @check(

@@ -1,0 +1,1 @@
+"""Entry points of the image and of docker-compose.yml."""

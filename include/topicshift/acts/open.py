@@ -1,0 +1,91 @@
+"""Open a migration: resolve the target's name, lock both topics, and later check that the plan still holds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+
+from topicshift.core.errors import NotFound, Refused
+from topicshift.core.plan.model import Plan, resolve_target
+from topicshift.core.spec.model import Spec
+from topicshift.ports import Claim, ClusterAdmin, Journal, MigrationRow
+
+
+def open_migration(
+    spec: Spec,
+    *,
+    admin: ClusterAdmin,
+    journal: Journal,
+    owner: str,
+    owner_alive: Callable[[str], bool | None],
+) -> tuple[Claim, MigrationRow]:
+    """Lock source and target for ``owner`` and return the claim and its row.
+
+    Repeated by the same owner it returns the same claim, with the target's name as it was resolved then. Raises
+    ``NotFound`` for a source that does not exist, ``Refused`` naming the owner if another run holds a topic.
+    """
+    cluster = admin.cluster()
+    before = [r for r in journal.find(owner=owner) if r.source == spec.source and r.cluster_id == cluster.cluster_id]
+    if before and spec.target in (None, before[-1].target):
+        target = before[-1].target
+    else:
+        names = admin.topic_names()
+        if spec.source not in names:
+            near = ", ".join(near_names(spec.source, names))
+            raise NotFound(
+                f"source: topic {spec.source!r} does not exist on this cluster (or this principal may not see it). "
+                + (f"There are: {near}. " if near else "")
+                + "Correct `source`, or grant DESCRIBE on it."
+            )
+        target = resolve_target(spec, names, [r.target for r in journal.find(active=True)])
+    claim = journal.claim(
+        cluster_id=cluster.cluster_id,
+        source=spec.source,
+        target=target,
+        owner=owner,
+        spec=spec.model_copy(update={"target": target}).model_dump(mode="json"),
+        owner_alive=owner_alive,
+    )
+    return claim, journal.current(claim.migration_id)
+
+
+def near_names(wanted: str, names: Iterable[str]) -> list[str]:
+    """Up to five names that hold the wanted one, or that it may be a slip of the pen for."""
+    known = {n.lower(): n for n in sorted(names) if not n.startswith("__")}
+    holding = [n for low, n in known.items() if wanted.lower() in low]
+    close = [known[low] for low in difflib.get_close_matches(wanted.lower(), list(known), n=5)]
+    return list(dict.fromkeys([*holding, *close]))[:5]
+
+
+def require_same_plan(approved: Plan, now: Plan, row: MigrationRow) -> None:
+    """Raises ``Refused`` unless the plan as made again just now is the one that was approved, and still nothing blocks.
+
+    An approval is for one plan hash: where the world has changed since, the plan is made and asked again.
+    """
+    if approved.plan_hash != row.plan_hash:
+        raise Refused("plan.json is not the plan that was decided. Clear plan.decide and what follows.")
+    blocking = now.blocking()
+    if blocking:
+        raise Refused(
+            "Since the approval something has come up that blocks; nothing was changed:\n"
+            + "\n".join(f"- {f.line()}" for f in blocking)
+        )
+    if now.plan_hash != approved.plan_hash:
+        raise Refused(
+            "The cluster has changed since the plan was approved; nothing was changed:\n"
+            + "\n".join(f"- {line}" for line in differences(approved, now))
+            + "\nClear plan.check and what follows, so that the new plan is shown and asked."
+        )
+
+
+def differences(before: Plan, after: Plan) -> list[str]:
+    """What differs between two plans, in words."""
+    out = []
+    a, b = set(before.lines()[2:]), set(after.lines()[2:])
+    out += [f"no longer: {line.strip()}" for line in before.lines()[2:] if line not in b and line.strip()]
+    out += [f"new: {line.strip()}" for line in after.lines()[2:] if line not in a and line.strip()]
+    if before.source != after.source:
+        out.append(f"the source was {before.source}, it is {after.source}")
+    if before.target != after.target:
+        out.append("the shape of the target differs")
+    return out or ["something that the plan's hash covers"]

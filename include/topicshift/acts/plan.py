@@ -1,0 +1,206 @@
+"""Take one look at the world, each part by itself, and plan from it. Read-only.
+
+A part that cannot be read becomes a finding by name (TS501, unknown): a missing answer is never taken for an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from topicshift.acts.fence import STEP as FENCE
+from topicshift.core.checks.snapshot import MovedBefore, OtherMigration, Snapshot
+from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.errors import AccessDenied, TopicshiftError, Unreadable
+from topicshift.core.fence.record import FenceRecord
+from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
+from topicshift.core.plan import model as planning
+from topicshift.core.plan.model import Plan, resolve_target
+from topicshift.core.spec.model import Spec
+from topicshift.ports import ClusterAdmin, Journal, MigrationRow
+
+T = TypeVar("T")
+
+
+def take_snapshot(
+    admin: ClusterAdmin,
+    spec: Spec,
+    *,
+    impact: Mapping[str, Any] | None = None,
+    no_impact: str | None = None,
+    taken: frozenset[str] = frozenset(),
+    journal: Journal | None = None,
+    migration_id: str | None = None,
+    now: datetime | None = None,
+) -> Snapshot:
+    """Read everything that a plan looks at.
+
+    ``impact`` is impact.json; ``no_impact`` says why there need be none. ``taken``: names of topics that may not
+    become the default target. ``journal`` with ``migration_id`` (this one): other open migrations are read from it,
+    those that have moved this source before, and the topic id of a target that this migration made before.
+    Never raises for what the cluster answers: the part is named in ``unread``.
+    """
+    unread: dict[str, str] = {}
+
+    def read(part: str, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except TopicshiftError as err:
+            unread[part] = _reason(err)
+            return None
+
+    cluster = read("cluster", admin.cluster)
+    others, moved, own_id = _journalled(
+        journal, spec.source, migration_id, unread, cluster.cluster_id if cluster else None
+    )
+    known = Snapshot(
+        _stamp(now),
+        cluster,
+        impact=impact,
+        no_impact=no_impact,
+        migrations=others,
+        journalled=journal is not None,
+        moved=moved,
+        own_target_id=own_id,
+    )
+    if cluster is None:
+        # One dead address is enough to know: asking eight more times would only take as many time-outs.
+        rest = "the cluster did not answer"
+        unread.update(dict.fromkeys(("topics", "source", "target", "acls", "groups", "commits", "offsets"), rest))
+        return replace(known, unread=unread)
+    topics = read("topics", admin.topic_names)
+    claimed = {t for m in others for t in (m.source, m.target)}
+    target_name = resolve_target(spec, topics, claimed | taken)
+    source = read("source", lambda: admin.topic(spec.source))
+    target = read("target", lambda: admin.topic(target_name))
+    acls = read("acls", admin.acls)
+    partitions = sorted(source.replicas) if source else []
+    offsets = read("offsets", lambda: _complete(admin, source)) if source else None
+    target_offsets = read("target_offsets", lambda: _complete(admin, target)) if target else None
+    producers = read("producers", lambda: admin.producers(spec.source, partitions)) if source else None
+    transactions = read("transactions", lambda: admin.transactions(spec.source)) if source else None
+    listed = read("groups", admin.groups)
+    described: Mapping[str, GroupInfo] | None = None
+    commits = None
+    if listed is not None and source is not None:
+        names = sorted({g.group for g in listed} | {c.group for c in spec.consumers})
+        described = read("described", lambda: admin.describe_groups(names))
+        commits = read("commits", lambda: admin.commits(names, spec.source, partitions))
+    return replace(
+        known,
+        topics=topics,
+        source=source,
+        target=target,
+        acls=acls,
+        offsets=offsets,
+        target_offsets=target_offsets,
+        groups=_listing(listed, cluster) if listed is not None else None,
+        described=described,
+        commits=commits,
+        producers=tuple(producers) if producers is not None else None,
+        transactions=tuple(transactions) if transactions is not None else None,
+        unread=unread,
+    )
+
+
+def make_plan(
+    spec: Spec,
+    admin: ClusterAdmin,
+    *,
+    impact: Mapping[str, Any] | None = None,
+    no_impact: str | None = None,
+    taken: frozenset[str] = frozenset(),
+    journal: Journal | None = None,
+    migration_id: str | None = None,
+    now: datetime | None = None,
+) -> Plan:
+    """Take a snapshot and plan from it. Arguments as for :func:`take_snapshot`.
+
+    Raises ``Unreadable`` only when the cluster does not answer at all: there is no plan to print then.
+    """
+    snapshot = take_snapshot(
+        admin,
+        spec,
+        impact=impact,
+        no_impact=no_impact,
+        taken=taken,
+        journal=journal,
+        migration_id=migration_id,
+        now=now,
+    )
+    if "cluster" in snapshot.unread:
+        raise Unreadable(snapshot.unread["cluster"])
+    claimed = {t for m in snapshot.migrations for t in (m.source, m.target)}
+    return planning.make_plan(spec, snapshot, target=resolve_target(spec, snapshot.topics, claimed | taken))
+
+
+def _complete(admin: ClusterAdmin, topic: TopicInfo | None) -> Any:
+    """The offsets of every partition; one that could not be read makes the part unread, by number."""
+    assert topic is not None
+    offsets = admin.offsets(topic.name, sorted(topic.replicas))
+    bad = {p: o.error or "no answer" for p, o in sorted(offsets.items()) if o.end is None or o.log_start is None}
+    missing = sorted(set(topic.replicas) - set(offsets))
+    bad |= dict.fromkeys(missing, "no answer")
+    if bad:
+        named = ", ".join(f"partition {p} ({why})" for p, why in list(bad.items())[:5])
+        raise Unreadable(f"{len(bad)} of {topic.partitions} partitions of {topic.name}: {named}")
+    return offsets
+
+
+def _listing(listed: Iterable[GroupInfo], cluster: ClusterInfo) -> GroupListing:
+    """Without DESCRIBE on the cluster the broker lists only those groups that this client may describe."""
+    groups = tuple(listed)
+    if cluster.authorizer is False:
+        return GroupListing(groups, True)
+    if cluster.authorized is None:
+        return GroupListing(groups, False, "the broker does not say whether this client may DESCRIBE the cluster")
+    if cluster.authorized & {"DESCRIBE", "ALTER", "ALL"}:
+        return GroupListing(groups, True)
+    return GroupListing(groups, False, "this client may not DESCRIBE the cluster, so the list is filtered by ACLs")
+
+
+def _journalled(
+    journal: Journal | None, source: str, migration_id: str | None, unread: dict[str, str], cluster_id: str | None
+) -> tuple[tuple[OtherMigration, ...], tuple[MovedBefore, ...], str | None]:
+    if journal is None:
+        return (), (), None
+    try:
+        # One journal may serve several clusters: the same name elsewhere is another topic.
+        rows = [
+            r
+            for r in journal.find()
+            if r.migration_id != migration_id and (cluster_id is None or r.cluster_id == cluster_id)
+        ]
+        holding = [r for r in rows if r.state == "open" or r.active]
+        moved = [_moved(journal, r) for r in rows if r.state == "done" and r.source == source]
+        made = journal.step(migration_id, "create_target") if migration_id else None
+    except TopicshiftError as err:
+        unread["migrations"] = _reason(err)
+        return (), (), None
+    own = made.data.get("topic_id") if made is not None and made.state == "done" else None
+    others = tuple(OtherMigration(r.source, r.target, r.owner) for r in holding)
+    return others, tuple(m for m in moved if m is not None), own
+
+
+def _moved(journal: Journal, row: MigrationRow) -> MovedBefore | None:
+    """The fence of a migration that has ended well, as far as it is on record."""
+    step = journal.step(row.migration_id, FENCE)
+    record = step.data.get("record") if step is not None else None
+    if not record:
+        return None
+    try:
+        found = FenceRecord.model_validate(record)
+    except ValueError as err:
+        raise Unreadable(f"the fence of {row.migration_id} in the journal is not understood: {err}") from None
+    return MovedBefore(row.target, row.owner, found.topic_id, dict(found.offsets))
+
+
+def _reason(err: TopicshiftError) -> str:
+    kind = "not allowed: " if isinstance(err, AccessDenied) else ""
+    return f"{kind}{' '.join(str(err).split())}"
+
+
+def _stamp(now: datetime | None) -> str:
+    return (now or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="seconds")

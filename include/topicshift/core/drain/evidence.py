@@ -1,0 +1,151 @@
+"""Evidence of readers that commit nothing to Kafka: Spark checkpoints, connectors, Flink jobs, a person's word. Pure.
+
+An offset is always *the next one to be read*, as a commit is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from topicshift.core.base import Model
+from topicshift.core.drain.decision import GroupView
+from topicshift.core.drain.reasons import Reason
+from topicshift.core.errors import SpecError
+
+
+class ReaderEvidence(Model):
+    """What a reader outside Kafka's groups has read of one topic.
+
+    ``offsets``: partition -> next offset to be read. ``statement``: a person's word instead of offsets, with
+    ``by`` and ``taken_at`` (ISO 8601 with a zone). ``error``: why the evidence could not be read.
+    """
+
+    reader: str = Field(min_length=1)
+    kind: Literal["spark_checkpoint", "connect", "flink", "person", "evidence_file"]
+    topic: str
+    topic_id: str | None = None
+    taken_at: str | None = None
+    offsets: dict[int, int] = Field(default_factory=dict)
+    statement: str | None = None
+    by: str | None = None
+    error: str | None = None
+
+
+def parse_evidence(text: str, *, name: str) -> list[ReaderEvidence]:
+    """Evidence from JSON: one object, or a list of them. Raises ``SpecError`` naming the place."""
+    try:
+        data = json.loads(text)
+        return [ReaderEvidence.model_validate(e) for e in (data if isinstance(data, list) else [data])]
+    except json.JSONDecodeError as exc:
+        raise SpecError(
+            f"{name}: not JSON (line {exc.lineno}: {exc.msg}). Evidence is an object with reader, kind, topic and "
+            "offsets. Correct the file."
+        ) from None
+    except ValidationError as exc:
+        first = exc.errors(include_url=False)[0]
+        place = ".".join(str(p) for p in first["loc"]) or "the object"
+        raise SpecError(f"{name}: {place}: {first['msg']}. Correct the field.") from None
+
+
+def as_group(
+    evidence: ReaderEvidence,
+    *,
+    topic: str,
+    topic_id: str | None,
+    partitions: int,
+    fence_at: datetime | None = None,
+) -> GroupView:
+    """The evidence as a row of the certificate. Outdated, foreign or missing evidence is a problem, never a yes.
+
+    A statement must name the person and be younger than the fence: reading may have gone on until then.
+    """
+    problem: Reason | None = None
+    attested = False
+    if evidence.error is not None:
+        problem = Reason.EVIDENCE_MISSING
+    elif evidence.topic != topic or (evidence.topic_id is not None and evidence.topic_id != topic_id):
+        problem = Reason.EVIDENCE_OUTDATED
+    elif evidence.statement is not None:
+        taken = _time(evidence.taken_at)
+        if not evidence.by or taken is None:
+            problem = Reason.EVIDENCE_MISSING
+        elif fence_at is None or taken < fence_at:
+            problem = Reason.EVIDENCE_OUTDATED
+        else:
+            attested = True
+    elif not evidence.offsets:
+        problem = Reason.EVIDENCE_MISSING
+    return GroupView(
+        group=evidence.reader,
+        kind=evidence.kind,
+        state="ATTESTED" if attested else "EXTERNAL",
+        committed={p: evidence.offsets[p] for p in range(partitions) if p in evidence.offsets},
+        problem=problem,
+        error=evidence.error,
+        attested=attested,
+        evidence=True,
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def spark_batch_offsets(text: str, topic: str) -> dict[int, int]:
+    """Offsets of one topic in a file of a Structured Streaming checkpoint's ``offsets/`` folder.
+
+    The file is a version line (``v1``), one line of batch metadata, then one JSON object a source:
+    ``{"topic": {"partition": next offset}}``; a source that is no Kafka source has another shape and is passed over.
+    A batch's offsets are where it ends; they count only when ``commits/`` holds the same batch id. When several Kafka
+    sources of the query read the topic, the lowest offset of each partition counts. Raises ``ValueError`` if the file
+    is not a checkpoint file, ``LookupError`` if no source reads the topic.
+    """
+    lines = text.splitlines()
+    if len(lines) < 3 or lines[0].strip() != "v1":
+        raise ValueError("not an offsets file of a Structured Streaming checkpoint (version line v1 expected)")
+    lowest: dict[int, int] = {}
+    for line in lines[2:]:
+        if line.strip() in ("", "-"):
+            continue
+        try:
+            source = json.loads(line)
+        except json.JSONDecodeError as exc:
+            raise ValueError(f"a source's offsets are not JSON: {exc.msg}") from None
+        ends = source.get(topic) if isinstance(source, dict) else None
+        if not isinstance(ends, dict):
+            continue
+        for partition, offset in ends.items():
+            p, o = int(partition), int(offset)
+            lowest[p] = min(o, lowest.get(p, o))
+    if not lowest:
+        raise LookupError(f"no source of this query reads {topic}")
+    return lowest
+
+
+def connect_offsets(answer: Mapping[str, Any], topic: str) -> dict[int, int]:
+    """Offsets of one topic in the answer of Connect's ``GET /connectors/NAME/offsets``.
+
+    A sink connector answers ``kafka_topic``, ``kafka_partition`` and ``kafka_offset`` (the next to be read);
+    MirrorMaker 2's source connector ``topic``, ``partition`` and ``offset``, which is the last one copied (MM2 starts
+    again at offset + 1). Raises ``ValueError`` for another shape.
+    """
+    found: dict[int, int] = {}
+    entries = answer.get("offsets")
+    if not isinstance(entries, list):
+        raise ValueError("no list named offsets: this is not the answer of GET /connectors/NAME/offsets")
+    for entry in entries:
+        where, at = entry.get("partition") or {}, entry.get("offset") or {}
+        if where.get("kafka_topic") == topic and "kafka_offset" in at:
+            found[int(where["kafka_partition"])] = int(at["kafka_offset"])
+        elif where.get("topic") == topic and "partition" in where and "offset" in at:
+            found[int(where["partition"])] = int(at["offset"]) + 1
+    return found

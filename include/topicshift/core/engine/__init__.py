@@ -1,0 +1,1 @@
+"""The engine: the states of a migration, and how a freeze ends."""

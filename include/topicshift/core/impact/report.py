@@ -1,0 +1,377 @@
+"""The key-rehash impact: the model of ``impact.json``, which is a public contract (see ``docs/impact.md``).
+
+Counts are records or keys, sizes are bytes of key and value as produced (no headers, not compressed), shares are
+fractions of 1, times are ISO 8601 in UTC. Where only a sample was read, every estimated figure ``x`` carries ``x_low``
+and ``x_high`` beside it, the ends of its 95 % confidence interval; they are left out where everything was read.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from topicshift.core.base import Model
+from topicshift.core.findings import Finding
+
+VERSION = "topicshift/impact/v1"
+"""Raised when a field changes its meaning or goes; new fields may come at any time."""
+
+
+class Kind(StrEnum):
+    """What the topic holds: only keyed records, none, some of each, or no record at all."""
+
+    KEYED = "keyed"
+    UNKEYED = "unkeyed"
+    MIXED = "mixed"
+    EMPTY = "empty"
+
+
+class RuleShare(Model):
+    """One partitioner rule and how much of the topic it explains under the source's count.
+
+    ``records_share``: share of the keyed records that lie where the rule puts their key. ``keys_share``: the same over
+    distinct (key, partition) pairs. ``by_slice``: ``records_share`` per time slice, null where a slice is empty.
+    A rule that was never used still explains about 1/N by chance.
+    """
+
+    name: str
+    hash: str
+    sign: str
+    clients: list[str]
+    records_share: float
+    records_share_low: float | None = None
+    records_share_high: float | None = None
+    keys_share: float
+    by_slice: list[float | None]
+
+
+class Writer(Model):
+    """A rule at a partition count that explains records which no larger writer explains.
+
+    ``share`` is of the keyed records. ``first_slice`` and ``last_slice`` bound the time slices it shows in.
+    """
+
+    name: str
+    partitions: int
+    share: float
+    share_low: float | None = None
+    share_high: float | None = None
+    first_slice: int
+    last_slice: int
+
+
+class Partitioner(Model):
+    """Which rule put these keys into these partitions.
+
+    ``name`` is null where no single rule explains them (mixture, custom rule, no rule), or nothing could be told.
+    ``fit`` is the share of the keyed records that ``name`` (or else the best rule) explains; with records from before
+    an earlier in-place increase it takes the rule at the earlier counts as well. Null without keyed records.
+    ``same_as`` are rules that explain exactly the same records. ``sure`` is false where few keys may agree by chance.
+    """
+
+    name: str | None
+    fit: float | None
+    fit_low: float | None = None
+    fit_high: float | None = None
+    by_name: dict[str, float]
+    by_name_low: dict[str, float] | None = None
+    by_name_high: dict[str, float] | None = None
+    verdict: str
+    """``single``, ``earlier_increase``, ``mixture``, ``custom``, ``scattered``, ``one_partition`` or ``none``."""
+    same_as: list[str] = Field(default=[])
+    sure: bool = True
+    unexplained_share: float = 0.0
+    unexplained_share_low: float | None = None
+    unexplained_share_high: float | None = None
+    writers: list[Writer] = Field(default=[])
+    earlier_counts: list[int] = Field(default=[])
+    rules: list[RuleShare] = Field(default=[])
+    empty_keys: str = "none"
+    """Where records with an empty key lie: ``none`` (there are none), ``hashed``, ``one_partition`` or ``spread``."""
+    null_keys: str = "none"
+    """Where records without a key lie: ``none``, ``one_partition`` or ``spread``."""
+    null_keys_sure: bool = True
+    """False where they lie in one partition, but may be so few bursts of a sticky producer that this is chance."""
+
+
+class Slice(Model):
+    """One time slice of the topic: [start, end), keyed records in it, the rule that explains most of them."""
+
+    start: str
+    end: str
+    records: int
+    records_low: int | None = None
+    records_high: int | None = None
+    best: str | None
+    best_share: float | None
+
+
+class Source(Model):
+    """The topic as it is. ``partition_records`` and the shares take every record, keyed or not."""
+
+    partitions: int
+    partition_records: list[int]
+    partition_records_low: list[int] | None = None
+    partition_records_high: list[int] | None = None
+    partition_bytes: list[int]
+    partition_bytes_low: list[int] | None = None
+    partition_bytes_high: list[int] | None = None
+    keyed_partition_records: list[int]
+    keyed_partition_records_low: list[int] | None = None
+    keyed_partition_records_high: list[int] | None = None
+    max_partition_share: float | None
+    max_partition_share_low: float | None = None
+    max_partition_share_high: float | None = None
+    max_keyed_partition_share: float | None
+    max_keyed_partition_share_low: float | None = None
+    max_keyed_partition_share_high: float | None = None
+    hot_partitions: list[int]
+    imbalance: float | None
+    imbalance_low: float | None = None
+    imbalance_high: float | None = None
+    gini: float | None
+    gini_low: float | None = None
+    gini_high: float | None = None
+
+
+class TopKey(Model):
+    """One of the largest keys. ``key`` is a keyed hash (HMAC-SHA-256, 16 hex digits) unless ``--show-keys`` was given.
+
+    ``share`` and ``bytes_share`` are of the keyed records and their bytes.
+    """
+
+    key: str
+    records: int
+    records_low: int | None = None
+    records_high: int | None = None
+    bytes: int
+    bytes_low: int | None = None
+    bytes_high: int | None = None
+    share: float
+    share_low: float | None = None
+    share_high: float | None = None
+    bytes_share: float
+    bytes_share_low: float | None = None
+    bytes_share_high: float | None = None
+    partitions: list[int]
+    """Where its records lie now."""
+
+
+class SchemaId(Model):
+    """Keys that begin with one schema id (Confluent wire format)."""
+
+    id: int
+    keys: int
+    records: int
+
+
+class SchemaPrefixes(Model):
+    """Keys in Confluent's wire format: their hash covers the schema id, so a new schema version moves every key."""
+
+    keys: int
+    records: int
+    ids: list[SchemaId]
+
+
+class Candidate(Model):
+    """What one partition count would do. Predictions take murmur2, the Java client's rule, for keyed records.
+
+    ``moved_*``: the index under this count differs from the index under the source's count. ``relocated_records``: lie
+    elsewhere today than this count puts them. ``max_partition_share`` and ``partition_records`` are of keyed records.
+    ``parents_max``: how many source partitions feed one new partition at most (N / gcd(N, M)).
+    ``same_index_share``: share of the distinct keys that keep their index; expected: min(N, M) / lcm(N, M).
+    """
+
+    partitions: int
+    moved_keys: int
+    moved_keys_low: int | None = None
+    moved_keys_high: int | None = None
+    moved_records: int
+    moved_records_low: int | None = None
+    moved_records_high: int | None = None
+    relocated_records: int
+    relocated_records_low: int | None = None
+    relocated_records_high: int | None = None
+    partition_records: list[int]
+    partition_records_low: list[int] | None = None
+    partition_records_high: list[int] | None = None
+    partition_bytes: list[int]
+    partition_bytes_low: list[int] | None = None
+    partition_bytes_high: list[int] | None = None
+    max_partition_share: float | None
+    max_partition_share_low: float | None = None
+    max_partition_share_high: float | None = None
+    hot_partitions: list[int]
+    imbalance: float | None
+    imbalance_low: float | None = None
+    imbalance_high: float | None = None
+    gini: float | None
+    gini_low: float | None = None
+    gini_high: float | None = None
+    parents_max: int
+    same_index_share: float | None
+    same_index_share_low: float | None = None
+    same_index_share_high: float | None = None
+    same_index_share_expected: float
+
+
+class Overtaken(Model):
+    """Unread records that an in-place increase to ``partitions`` would let newer records of their key overtake."""
+
+    partitions: int
+    records: int
+    records_low: int | None = None
+    records_high: int | None = None
+
+
+class GroupImpact(Model):
+    """What an in-place increase right now would break for one consumer group.
+
+    ``unread``: records at or after the group's committed offsets. ``never_committed``: partitions without a committed
+    offset; they are counted from the log start, as ``auto.offset.reset=earliest`` would read them.
+    """
+
+    group: str
+    unread: int
+    unread_low: int | None = None
+    unread_high: int | None = None
+    never_committed: list[int]
+    overtaken: list[Overtaken]
+
+
+class InPlace(Model):
+    """Whether the topic may simply be altered in place, and why."""
+
+    allowed: bool
+    reason: str
+
+
+class Limits(Model):
+    """The bound that the hottest key sets: its partition never has less than this share."""
+
+    hottest_key_share: float | None
+    hottest_key_share_low: float | None = None
+    hottest_key_share_high: float | None = None
+    useful_partitions: int | None
+    """The first count beyond which more partitions do not lower the hottest partition: ceil(1 / hottest share)."""
+    useful_partitions_low: int | None = None
+    useful_partitions_high: int | None = None
+
+
+class Sample(Model):
+    """How a sample was drawn; see :mod:`topicshift.core.impact.sampling`."""
+
+    fraction: float
+    replicates: int
+    ranges_read: int
+    records_read: int
+    confidence: float
+    seed: int
+
+
+class Measured(Model):
+    """How it was measured. ``ranges[p]`` is [start, end) in offsets, of which ``offsets_read`` were read."""
+
+    ranges: dict[int, tuple[int, int]]
+    offsets_read: int
+    since: str | None = None
+    until: str | None = None
+    isolation: str
+    seconds: float
+    keys_shown: bool
+    keys_shown_to: str | None = None
+    """The operating system's user who ran the job with ``--show-keys``; null where keys are hashed."""
+    hash_key: str
+    """``file`` (hashes can be compared between runs with the same key file) or ``random`` (they cannot)."""
+    sample: Sample | None = None
+
+
+class Impact(Model):
+    """The whole result. ``records`` counts what was there (or is estimated), empty keys are in ``keyed_records``."""
+
+    version: str = VERSION
+    topic: str
+    topic_id: str
+    taken_at: str
+    kind: Kind
+    in_place: InPlace
+    records: int
+    records_low: int | None = None
+    records_high: int | None = None
+    keyed_records: int
+    keyed_records_low: int | None = None
+    keyed_records_high: int | None = None
+    null_keys: int
+    null_keys_low: int | None = None
+    null_keys_high: int | None = None
+    empty_keys: int
+    empty_keys_low: int | None = None
+    empty_keys_high: int | None = None
+    tombstones: int
+    tombstones_low: int | None = None
+    tombstones_high: int | None = None
+    bytes: int
+    bytes_low: int | None = None
+    bytes_high: int | None = None
+    distinct_keys: int
+    distinct_keys_low: int | None = None
+    distinct_keys_high: int | None = None
+    keys_in_several_partitions: int
+    keys_in_several_partitions_low: int | None = None
+    keys_in_several_partitions_high: int | None = None
+    partitioner: Partitioner
+    slices: list[Slice]
+    source: Source
+    top_keys: list[TopKey]
+    """By records, the largest first."""
+    top_keys_by_bytes: list[TopKey]
+    schema_prefixes: SchemaPrefixes | None = None
+    limits: Limits
+    candidates: list[Candidate]
+    groups: list[GroupImpact] = Field(default=[])
+    findings: list[Finding] = Field(default=[])
+    measured: Measured
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; ends of intervals that are not there are left out, every other field is there, null or not."""
+        cleaned: dict[str, Any] = _drop_missing_ends(self.model_dump(mode="json"))
+        return cleaned
+
+
+def _drop_missing_ends(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            k: _drop_missing_ends(v)
+            for k, v in value.items()
+            if not (v is None and (str(k).endswith("_low") or str(k).endswith("_high")))
+        }
+    return [_drop_missing_ends(v) for v in value] if isinstance(value, list) else value
+
+
+def kind_of(records: int, keyed: int) -> Kind:
+    """Keyed, unkeyed, mixed or empty."""
+    if not records:
+        return Kind.EMPTY
+    if not keyed:
+        return Kind.UNKEYED
+    return Kind.KEYED if keyed == records else Kind.MIXED
+
+
+def in_place(kind: Kind) -> InPlace:
+    """Whether the topic may be altered in place: only where no record has a key, so that no order can break."""
+    if kind is Kind.UNKEYED:
+        return InPlace(
+            allowed=True,
+            reason="No record has a key, so there is no order per key to break: increase the count in place.",
+        )
+    if kind is Kind.EMPTY:
+        return InPlace(
+            allowed=False,
+            reason="There was no record to judge by. If its producers send keys, an increase breaks their order.",
+        )
+    return InPlace(
+        allowed=False,
+        reason="Records have keys: after an in-place increase a key's new records can be read before its old ones.",
+    )

@@ -1,0 +1,1 @@
+"""The route: its records, what an orchestrator may write, what a client does next."""

@@ -1,0 +1,1 @@
+"""How many partitions the target gets, and why."""

@@ -1,0 +1,1 @@
+"""The spec: its model, how it is read, its trigger form, durations and windows."""

@@ -1,0 +1,376 @@
+"""Reading specs: YAML or form values in, one checked :class:`~topicshift.core.spec.model.Spec` out.
+
+Every problem is reported at once, in one :class:`InvalidSpec`, each with its place (line and field), what was seen,
+why it matters and what to do. YAML is read as people mean it: ``on``, ``yes`` and ``1:30`` stay text, a key that is
+written twice is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from topicshift.core.errors import NotFound, SpecError
+from topicshift.core.spec.model import Spec, did_you_mean
+
+Loc = tuple[str | int, ...]
+
+_MAX_BYTES = 1_000_000
+_PLACEHOLDER: dict[str, Any] = {
+    "source": "topicshift-placeholder",
+    "partitions": 1,
+    "producers": [{"name": "topicshift-placeholder"}],
+    "consumers": [{"name": "topicshift-placeholder", "group": "topicshift-placeholder"}],
+}
+
+
+@dataclass(frozen=True)
+class SpecProblem:
+    """One thing wrong with a spec: ``path`` such as ``consumers[0].group`` ('' for the whole), ``line`` from 1."""
+
+    path: str
+    line: int | None
+    seen: str
+    why: str
+    do: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        field = f"{self.path}: " if self.path else ""
+        return f"{where}{field}{self.seen}. {self.why} {self.do}"
+
+
+class InvalidSpec(SpecError):
+    """A spec with its problems; the message lists all of them."""
+
+    def __init__(self, place: str, problems: Sequence[SpecProblem]) -> None:
+        self.place = place
+        self.problems = tuple(problems)
+        n = len(self.problems)
+        head = f"{place}: {n} problem{'' if n == 1 else 's'}; nothing was changed."
+        super().__init__("\n".join([head, *(f"  - {p}" for p in self.problems)]))
+
+
+def load_spec(path: str | Path) -> Spec:
+    """Read one spec file. Raises ``NotFound`` when there is none, ``InvalidSpec`` when it is wrong."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InvalidSpec(str(path), [_whole("the file is over 1 MB", "A spec is a page.", "Check the path.")])
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        raise NotFound(
+            f"{path}: there is no such file. Name a spec, such as include/migrations/payments.yaml."
+        ) from None
+    except IsADirectoryError:
+        raise NotFound(f"{path}: this is a folder. Name the spec files in it.") from None
+    except UnicodeDecodeError as err:
+        raise InvalidSpec(
+            str(path),
+            [_whole(f"the file is not UTF-8 text (byte {err.start})", "It cannot be read.", "Save it as UTF-8.")],
+        ) from None
+    except OSError as err:
+        raise NotFound(f"{path}: the file cannot be read ({err.strerror}). Check its rights.") from None
+    return parse_spec(text, str(path))
+
+
+def parse_spec(text: str, place: str = "spec") -> Spec:
+    """Turn YAML text into a spec. ``place`` names it in errors. Raises ``InvalidSpec``."""
+    lines: dict[Loc, int] = {}
+    problems: list[SpecProblem] = []
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as err:
+        raise InvalidSpec(place, [_yaml_problem(err)]) from None
+    if node is None:
+        raise InvalidSpec(
+            place, [_whole("it is empty", "There is nothing to migrate.", "Write source, partitions, ...")]
+        )
+    try:
+        data = _plain(node, (), lines, problems, [])
+    except yaml.YAMLError as err:
+        raise InvalidSpec(place, [_yaml_problem(err)]) from None
+    return _checked(data, place, lines, problems)
+
+
+def spec_from_params(params: Mapping[str, Any], place: str = "the form") -> Spec:
+    """Turn nested plain values (a REST call's ``conf``, a journalled spec) into a spec. Raises ``InvalidSpec``.
+
+    The flat fields of the trigger form go through :func:`topicshift.core.spec.form.spec_from_form` first.
+    """
+    return _checked(dict(params), place, {}, [])
+
+
+def spec_to_dict(spec: Spec) -> dict[str, Any]:
+    """The spec as plain JSON values, read back by :func:`spec_from_params`."""
+    return spec.model_dump(mode="json")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a spec file (draft 2020-12), for editors and other tools."""
+    schema = Spec.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Topicshift migration"
+    return schema
+
+
+# ------------------------------------------------------------------------------------------------ YAML
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it: only true/false are booleans, dates and ``1:30`` stay text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in pairs if tag == "tag:yaml.org,2002:null"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)?\.?[0-9]+(?:[eE][-+]?[0-9]+)?$"),
+    list("-+0123456789."),
+)
+
+
+def _plain(node: yaml.Node, at: Loc, lines: dict[Loc, int], problems: list[SpecProblem], above: list[yaml.Node]) -> Any:
+    """The node as JSON values; notes each line, and each key that is written twice."""
+    lines.setdefault(at, node.start_mark.line + 1)
+    if any(node is a for a in above):
+        raise yaml.YAMLError("an alias refers to itself")
+    if len(lines) > 20_000:
+        raise yaml.YAMLError("the document is too large")
+    above = [*above, node]
+    if isinstance(node, yaml.MappingNode):
+        out: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
+            line = key_node.start_mark.line + 1
+            if key_node.tag == "tag:yaml.org,2002:merge" or key == "<<":
+                raise yaml.YAMLError("merge keys (`<<`) are not used in a spec; write the fields out")
+            if key in out:
+                first = lines.get((*at, key))
+                problems.append(
+                    SpecProblem(
+                        path_of((*at, key)),
+                        line,
+                        f"the key is written twice (first in line {first})",
+                        "YAML would keep the last one and drop the other in silence.",
+                        "Keep one of them.",
+                    )
+                )
+                continue
+            lines[(*at, key)] = line
+            out[key] = _plain(value_node, (*at, key), lines, problems, above)
+        return out
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(v, (*at, i), lines, problems, above) for i, v in enumerate(node.value)]
+    loader = _Loader("")
+    return loader.construct_object(node, deep=True)
+
+
+def _yaml_problem(err: yaml.YAMLError) -> SpecProblem:
+    mark = getattr(err, "problem_mark", None)
+    said = " ".join(p for p in (getattr(err, "context", None), getattr(err, "problem", None)) if p) or str(err)
+    return SpecProblem(
+        "",
+        mark.line + 1 if mark else None,
+        f"this is not YAML: {said}",
+        "Nothing of the file can be trusted.",
+        "Mend it; indent with spaces.",
+    )
+
+
+def _whole(seen: str, why: str, do: str) -> SpecProblem:
+    return SpecProblem("", None, seen, why, do)
+
+
+# ------------------------------------------------------------------------------------------------ checking
+
+
+def path_of(loc: Loc) -> str:
+    """``("consumers", 0, "group")`` -> ``consumers[0].group``."""
+    out = ""
+    for part in loc:
+        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else str(part)
+    return out
+
+
+def _checked(data: Any, place: str, lines: Mapping[Loc, int], problems: list[SpecProblem]) -> Spec:
+    if not isinstance(data, dict):
+        raise InvalidSpec(
+            place,
+            [
+                _whole(
+                    f"it holds a {_kind_of(data)}, not fields", "A spec is a mapping.", "Write `source: ...` and so on."
+                )
+            ],
+        )
+    try:
+        spec = Spec.model_validate_json(json.dumps(data), strict=True)
+    except (TypeError, ValueError) as err:
+        if not isinstance(err, ValidationError):
+            raise InvalidSpec(
+                place, [_whole(f"it cannot be written as JSON: {err}", "", "Use plain values.")]
+            ) from None
+        found = err.errors(include_url=False)
+        problems = [*problems, *(p for e in found for p in _explain(e, lines))]
+        problems += [p for p in _cross(data, found, lines) if p not in problems]
+        spec = None
+    if problems or spec is None:
+        raise InvalidSpec(place, sorted(set(problems), key=lambda p: (p.line or 0, p.path, p.seen)))
+    return spec
+
+
+def _cross(data: dict[str, Any], found: Sequence[Any], lines: Mapping[Loc, int]) -> list[SpecProblem]:
+    """What is wrong between the fields that are right by themselves: the broken ones are replaced, then read again."""
+    broken = {e["loc"][0] for e in found if e["loc"]}
+    if not broken:
+        return []
+    known = set(Spec.model_fields)
+    rest = {k: v for k, v in data.items() if k in known and k not in broken}
+    try:
+        Spec.model_validate_json(json.dumps({**_PLACEHOLDER, **rest}), strict=True)
+    except ValidationError as err:
+        return [p for e in err.errors(include_url=False) for p in _explain(e, lines) if "placeholder" not in str(p)]
+    return []
+
+
+def _explain(error: Any, lines: Mapping[Loc, int]) -> list[SpecProblem]:
+    """One pydantic error as problems in our words."""
+    loc: Loc = tuple(p for p in error["loc"] if p not in ("count", "sizing"))
+    ctx = error.get("ctx") or {}
+    if error["type"] == "spec":
+        out = []
+        for part in (ctx, *ctx.get("more", [])):
+            at = (*loc, *part["at"])
+            out.append(SpecProblem(path_of(at), _line(at, lines), part["seen"], part["why"], part["do"]))
+        return out
+    seen, why, do = _words(error, loc, ctx)
+    return [SpecProblem(path_of(loc), _line(loc, lines), seen, why, do)]
+
+
+_OF_FIELDS = ("list_type", "dict_type", "model_type", "model_attributes_type")
+
+
+def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]:
+    kind, value = error["type"], error.get("input")
+    shown = _short(value)
+    if kind == "extra_forbidden":
+        known = fields_at(loc[:-1])
+        return "there is no such key", "It would be passed over in silence.", did_you_mean(str(loc[-1]), known)
+    if kind == "missing":
+        about = _description(loc)
+        return "it is missing", "Nothing can be planned without it.", f"Add it: {about}" if about else "Add it."
+    if kind in ("enum", "literal_error"):
+        options = tuple(str(ctx.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", "))
+        return (
+            f"{shown} is not one of its values",
+            "The plan would differ from what is meant.",
+            did_you_mean(str(value), options),
+        )
+    if kind == "value_error":
+        return str(ctx.get("error", error["msg"])), "The value cannot be used.", "Correct it."
+    if kind == "too_short":
+        return "the list is empty", "A migration needs at least one.", _description(loc)
+    if kind == "string_too_short":
+        return f"{shown} is too short", "It names nothing.", "Fill it in."
+    wanted = {
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "float_type": "a number",
+        "string_type": "text",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "a mapping of fields",
+        "model_type": "a mapping of fields",
+        "model_attributes_type": "a mapping of fields",
+    }.get(kind)
+    if wanted:
+        hint = (
+            ". Take the quotes off."
+            if isinstance(value, str) and wanted.endswith("number") and value.strip().isdigit()
+            else ""
+        )
+        hint = hint or _for_instance(loc, kind)
+        return f"{shown} is not {wanted}", "A guess could plan something else.", f"Write {wanted}{hint or '.'}"
+    bounds = {
+        "greater_than": ("gt", "above"),
+        "greater_than_equal": ("ge", "at least"),
+        "less_than_equal": ("le", "at most"),
+    }
+    if kind in bounds:
+        key, word = bounds[kind]
+        return f"{shown} is out of range", "It would make no sense.", f"Write a number {word} {ctx.get(key)}."
+    return f"{error['msg']} (got {shown})", "The value cannot be used.", "Correct it."
+
+
+def _for_instance(loc: Loc, kind: str) -> str:
+    """An example of the whole field, where a list or its items are not what they should be; else nothing."""
+    field = Spec.model_fields.get(str(loc[0])) if loc else None
+    if kind not in _OF_FIELDS or field is None or not field.examples:
+        return ""
+    return f", for instance `{loc[0]}: {json.dumps(field.examples[0])}`."
+
+
+def fields_at(loc: Loc) -> tuple[str, ...]:
+    """The names of the fields of the model at a place of the spec; () where there is none."""
+    model = _model_at(loc)
+    return tuple(model.model_fields) if model else ()
+
+
+def _model_at(loc: Loc) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = Spec
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if model is None or part not in model.model_fields:
+            return None
+        model = _first_model(model.model_fields[part].annotation)
+    return model
+
+
+def _first_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if typing.get_origin(annotation) in (typing.Annotated, list, typing.Union, types.UnionType):
+        for arg in typing.get_args(annotation):
+            found = _first_model(arg)
+            if found:
+                return found
+    return None
+
+
+def _description(loc: Loc) -> str:
+    model = _model_at(loc[:-1]) if loc else None
+    if model is None or loc[-1] not in model.model_fields:
+        return ""
+    return (model.model_fields[str(loc[-1])].description or "").replace("\n", " ")
+
+
+def _line(loc: Loc, lines: Mapping[Loc, int]) -> int | None:
+    while loc not in lines and loc:
+        loc = loc[:-1]
+    return lines.get(loc)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, dict | list) else f"a {_kind_of(value)}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _kind_of(value: Any) -> str:
+    return {"dict": "mapping", "list": "list", "str": "text", "NoneType": "nothing"}.get(type(value).__name__, "number")

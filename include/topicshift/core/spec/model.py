@@ -1,0 +1,568 @@
+"""The spec: one file, one migration. Strict; unknown keys are refused with a suggestion.
+
+Descriptions, titles and sections written here are the help texts of the trigger form (:mod:`topicshift.core.spec.form`)
+and of ``docs/spec.md``. Errors raised by validators carry *seen*, *why* and *do* (see :func:`problem`);
+:mod:`topicshift.core.spec.io` turns all of them into one :class:`~topicshift.core.errors.SpecError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from topicshift.core.base import Model
+from topicshift.core.kafka.rules import principal_problem, topic_name_problem
+from topicshift.core.sizing.sizing import MOST, SizingInput, least
+from topicshift.core.spec.duration import Duration, format_duration
+
+KINDS = ("route", "manual")
+"""The kinds of participant for which a controller exists."""
+
+MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
+
+_TOPICS, _SIZE, _CUTOVER, _PEOPLE, _PROOF, _LATER = (
+    "Topics",
+    "Partitions",
+    "Cut-over",
+    "Participants",
+    "Proof",
+    "Afterwards",
+)
+
+
+def problem(seen: str, why: str, do: str, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
+    """A validation error in three parts; ``at`` is a path below the model that raises it."""
+    ctx: dict[str, Any] = {"seen": seen, "why": why, "do": do, "at": list(at), "more": []}
+    return PydanticCustomError("spec", "{seen}. {why} {do}", ctx)
+
+
+def _raise(problems: Iterable[PydanticCustomError]) -> None:
+    """Raise the first, with the others in its context, so that all of them can be reported at once."""
+    found = list(problems)
+    if found:
+        first = dict(found[0].context or {})
+        first["more"] = [p.context for p in found[1:]]
+        raise PydanticCustomError("spec", "{seen}. {why} {do}", first)
+
+
+def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """``Did you mean `x`?`` or the list of what is known, as a sentence."""
+    close = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return f"Did you mean `{close[0]}`?" if close else "Known are: " + ", ".join(known) + "."
+
+
+def _topic(value: str) -> str:
+    wrong = topic_name_problem(value)
+    if wrong:
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        raise problem(f"{shown!r} is no topic name: {wrong}", "Kafka would refuse it.", "Write a legal name.")
+    return value
+
+
+def _principal(value: str) -> str:
+    wrong = principal_problem(value)
+    if wrong:
+        raise problem(
+            f"{value!r} is no Kafka principal: {wrong}",
+            "The write fence spares or denies exactly this principal.",
+            "Write it as the broker's authorizer log shows it.",
+        )
+    return value
+
+
+def _kind(value: str) -> str:
+    if value not in KINDS:
+        raise problem(
+            f"{value!r} is no kind of participant",
+            "Its controller stops, points and starts the application.",
+            did_you_mean(value, KINDS),
+        )
+    return value
+
+
+def _location(value: str) -> str:
+    place = urlsplit(value)
+    user, at, _ = place.netloc.rpartition("@")
+    # `container@account` is how Azure's URLs name a place; there is no password in it.
+    if at and (":" in user or place.scheme in ("http", "https")):
+        raise problem(
+            "the location holds credentials",
+            "A spec is kept in the journal and the evidence, and shown in Airflow.",
+            "Take them out of the URL, and let the network or the file system's own settings identify this client.",
+        )
+    return value
+
+
+def _header(value: str) -> str:
+    if not value.strip():
+        raise problem(
+            "the header's name is blank", "No record carries such a header.", "Name it, or leave the field out."
+        )
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern": r"^[a-zA-Z0-9._-]{1,249}$"})]
+Kind = Annotated[str, AfterValidator(_kind), Field(json_schema_extra={"enum": list(KINDS)})]
+
+
+class Cutover(StrEnum):
+    """The order of the cut-over."""
+
+    DRAIN_FIRST = "drain_first"
+    PRODUCERS_FIRST = "producers_first"
+
+
+class Approval(StrEnum):
+    """Whether a person must answer."""
+
+    REQUIRED = "required"
+    AUTO = "auto"
+
+
+class Sizing(Model):
+    """Wanted rates in records per second: the count becomes max(T/Cp, T/Pp) with headroom, rounded up."""
+
+    throughput: float = Field(
+        gt=0,
+        title="Wanted records/s",
+        description="T: records per second the topic must carry at its peak.",
+        examples=[100000],
+    )
+    per_consumer: float = Field(
+        gt=0,
+        title="One consumer, records/s",
+        description="Cp: records per second that one consumer instance can work through.",
+        examples=[5000],
+    )
+    per_partition: float | None = Field(
+        default=None,
+        gt=0,
+        title="One producer into one partition, records/s",
+        description="Pp: records per second that one producer can write to one partition. Left out: not the limit.",
+        examples=[20000],
+    )
+    headroom: float = Field(
+        default=0.25,
+        ge=0,
+        le=5,
+        title="Headroom",
+        description="Share added on top: 0.2 to 0.5 where peaks are known; 1 or 2 (a factor of 2 or 3) where not.",
+    )
+    multiple_of: int | None = Field(
+        default=None,
+        ge=1,
+        title="Multiple of",
+        description="Round up to a multiple of this number, for instance the parallelism of a Flink source.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Sizing:
+        try:
+            least(SizingInput(**self.model_dump()))
+        except ValueError as error:
+            raise problem(
+                f"{error}",
+                "A plan could not name a count.",
+                "Write both rates in records per second, and see which of them is wrong.",
+            ) from None
+        return self
+
+
+class Window(Model):
+    """When a scheduled migration may start, and for how long."""
+
+    cron: str = Field(description="Five cron fields: when a run may start.", examples=["0 2 * * SUN"])
+    timezone: str = Field(
+        default="UTC", description="IANA time zone in which the cron is read.", examples=["Europe/Berlin"]
+    )
+    duration: Duration = Field(
+        default=timedelta(hours=2),
+        description="How long the window stays open; no fence is set after it.",
+        examples=["2h"],
+        json_schema_extra={"default": "2h"},
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Window:
+        _raise(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[PydanticCustomError]:
+        from topicshift.core.spec.windows import cron_problem, timezone_problem
+
+        wrong = cron_problem(self.cron)
+        if wrong:
+            yield problem(
+                f"{self.cron!r} is no usable cron: {wrong}",
+                "The scheduled run would never start, or start at another time.",
+                "Write five fields: minute, hour, day of month, month, day of week, such as `0 2 * * SUN`.",
+                ("cron",),
+            )
+        zone = timezone_problem(self.timezone)
+        if zone:
+            yield problem(
+                f"{self.timezone!r} is no known time zone",
+                "The window would open at another hour than meant.",
+                zone,
+                ("timezone",),
+            )
+        if self.duration <= timedelta(0):
+            yield problem(
+                "the window lasts no time",
+                "No fence could ever be set in it.",
+                "Write for instance `2h`.",
+                ("duration",),
+            )
+
+
+class Approvals(Model):
+    """Who must say yes, per act."""
+
+    plan: Approval = Field(
+        default=Approval.REQUIRED,
+        title="Approve the plan",
+        description="A person accepts exactly this plan (its hash) before anything is changed.",
+    )
+    cutover: Approval = Field(
+        default=Approval.REQUIRED,
+        title="Approve the cut-over",
+        description="A person says go just before the producers are stopped.",
+    )
+    retire: Approval = Field(
+        default=Approval.REQUIRED,
+        title="Approve the deletion",
+        description="A person says go before the source is deleted.",
+    )
+
+
+class Producer(Model):
+    """An application that writes to the source."""
+
+    name: str = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    kind: Kind = Field(
+        default="route",
+        description="Who stops and starts it: `route` (it follows the route topic) or `manual` (a person).",
+    )
+    principal: Annotated[str, AfterValidator(_principal)] | None = Field(
+        default=None,
+        description=(
+            "Kafka principal (`User:checkout`). A route producer's principal is left out of the DENY, "
+            "so that an expired lease ends its freeze."
+        ),
+    )
+
+
+class Consumer(Model):
+    """An application that reads the source."""
+
+    name: str = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    kind: Kind = Field(
+        default="route",
+        description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
+    )
+    group: str = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+
+
+class Reader(Model):
+    """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
+
+    name: str = Field(min_length=1, description="The reader's name, as certificates show it.")
+    kind: Literal["spark_checkpoint", "connect", "evidence_file"] = Field(
+        description=(
+            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `connect`: a connector of a "
+            "Kafka Connect worker. `evidence_file`: JSON with the offsets of a Flink job or another reader, or with a "
+            "person's statement (docs/drain.md)."
+        ),
+    )
+    location: Annotated[str, AfterValidator(_location)] = Field(
+        min_length=1,
+        description=(
+            "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
+            "without credentials."
+        ),
+    )
+
+
+class NamedGroup(Model):
+    """A group, and the reason why it is named here (it goes into the audit trail)."""
+
+    group: str = Field(min_length=1, description="The group's id.")
+    reason: str = Field(min_length=3, description="Why, for the audit trail.")
+
+
+class IgnoredGroup(NamedGroup):
+    """A group that reads the source and does not matter, with the reason (it goes into the audit trail)."""
+
+
+class Ordering(Model):
+    """How the order of a key can be checked from the records themselves."""
+
+    sequence_header: Annotated[str, AfterValidator(_header)] | None = Field(
+        default=None,
+        title="Sequence header",
+        description=(
+            "Header that holds a number growing by one with each record of a key. With it the order proof also finds "
+            "gaps and swaps within a key; without it, it compares what the two topics hold."
+        ),
+        examples=["seq"],
+    )
+
+
+class Retire(Model):
+    """When the source may go."""
+
+    after: Duration = Field(
+        default=timedelta(days=7),
+        title="Keep the source for",
+        description="Time since the switch before the source may be deleted; its retention must have passed too.",
+        examples=["7d"],
+        json_schema_extra={"default": "7d"},
+    )
+    scream_test: Duration = Field(
+        default=timedelta(hours=1),
+        title="Scream test",
+        description="Reads and writes are denied for this long before the deletion, so that a forgotten client shows.",
+        examples=["1h"],
+        json_schema_extra={"default": "1h"},
+    )
+
+
+def _partitions_kind(value: Any) -> str:
+    return "sizing" if isinstance(value, dict | Sizing) else "count"
+
+
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Partitions = Annotated[
+    Annotated[Count, Tag("count")] | Annotated[Sizing, Tag("sizing")], Discriminator(_partitions_kind)
+]
+
+
+class Spec(Model):
+    """One migration: see ``docs/spec.md``, which is generated from this model."""
+
+    apiVersion: Literal["topicshift/v1"] = Field(  # noqa: N815
+        default="topicshift/v1", description="The version of this format.", json_schema_extra={"section": _TOPICS}
+    )
+    source: Topic = Field(
+        title="Source topic",
+        description="The topic to move away from. It must exist.",
+        examples=["payments"],
+        json_schema_extra={"section": _TOPICS},
+    )
+    target: Topic | None = Field(
+        default=None,
+        title="Target topic",
+        description="The new topic. Left out: the next free `-vN` (`payments` gives `payments-v2`).",
+        examples=["payments-v2"],
+        json_schema_extra={"section": _TOPICS},
+    )
+    kafka_conn_id: str = Field(
+        default="kafka_default",
+        min_length=1,
+        title="Kafka connection",
+        description="The Airflow connection whose extra holds the client properties.",
+        json_schema_extra={"section": _TOPICS},
+    )
+    partitions: Partitions = Field(
+        title="Partitions",
+        description=(
+            "Partitions of the target: a number, or a sizing block (`throughput`, `per_consumer`, ...) from which "
+            "the plan works it out."
+        ),
+        examples=[30],
+        json_schema_extra={
+            "section": _SIZE,
+            "form_help": "Partitions of the target. Or leave it empty, and give rates in the partitions section.",
+        },
+    )
+    replication_factor: int | None = Field(
+        default=None,
+        ge=1,
+        le=32767,
+        title="Replication factor",
+        description="Replicas of each partition of the target. Left out: as many as the source has.",
+        json_schema_extra={"section": _SIZE},
+    )
+    broker_cores: int | None = Field(
+        default=None,
+        ge=1,
+        title="Cores per broker",
+        description=(
+            "Processor cores of one broker. With it the plan refuses a count above 2 x brokers x cores; Kafka does "
+            "not tell this number."
+        ),
+        json_schema_extra={"section": _SIZE},
+    )
+    cutover: Cutover = Field(
+        default=Cutover.DRAIN_FIRST,
+        title="Order of the cut-over",
+        description=(
+            "`drain_first`: producers wait until every group has read the source to its end. `producers_first`: "
+            "they go on with the target right after the fence, and each group follows once it has drained."
+        ),
+        json_schema_extra={"section": _CUTOVER},
+    )
+    freeze_budget: Duration = Field(
+        default=timedelta(seconds=120),
+        title="Freeze budget",
+        description="The longest time in which producers may not write. At its end they go back to the source.",
+        json_schema_extra={"section": _CUTOVER, "default": "120s"},
+    )
+    alarm_after: Duration = Field(
+        default=timedelta(seconds=60),
+        gt=timedelta(0),
+        title="Alarm after",
+        description=(
+            "A group that has not come nearer to the end for so long while the run waits for it raises an alarm that "
+            "says why."
+        ),
+        json_schema_extra={"section": _CUTOVER, "default": "60s"},
+    )
+    window: Window | None = Field(
+        default=None,
+        description="When a scheduled migration may start. It makes a DAG of its own for this file.",
+        json_schema_extra={"section": _CUTOVER, "form": False},
+    )
+    approvals: Approvals = Field(
+        default=Approvals(),
+        description="Which acts wait for a person: `required` or `auto`.",
+        json_schema_extra={"section": _CUTOVER},
+    )
+    producers: list[Producer] = Field(
+        min_length=1,
+        title="Producers",
+        description="Every application that writes to the source.",
+        examples=[[{"name": "checkout", "kind": "route"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
+    consumers: list[Consumer] = Field(
+        min_length=1,
+        title="Consumers",
+        description="Every application that reads the source, with its group. A reader that is not named blocks.",
+        examples=[[{"name": "ledger", "kind": "route", "group": "ledger"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
+    readers: list[Reader] = Field(
+        default=[],
+        title="Readers without commits",
+        description=(
+            "Readers of the source that commit nothing to Kafka, each with its own evidence. They are waited for; "
+            "moving them to the target is left to their owners."
+        ),
+        examples=[[{"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
+    ignore_groups: list[IgnoredGroup] = Field(
+        default=[],
+        title="Groups to ignore",
+        description="Groups that have read the source and do not matter: they are neither waited for nor switched.",
+        examples=[[{"group": "console-consumer-1", "reason": "a look by hand in March"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
+    lost_records_accepted: list[NamedGroup] = Field(
+        default=[],
+        title="Lost records accepted",
+        description=(
+            "Groups whose committed offset retention or DeleteRecords has passed: records were lost unread before "
+            "this migration, and somebody accepts that. Without it such a group blocks."
+        ),
+        examples=[[{"group": "ledger", "reason": "restored from the archive on 3 May"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
+    ordering: Ordering = Field(
+        default=Ordering(),
+        description="How the order of a key is checked from the records themselves.",
+        json_schema_extra={"section": _PROOF},
+    )
+    history: Literal["none"] | None = Field(
+        default=None,
+        title="History",
+        description=(
+            "Needed for a compacted source: `none` says that its history may stay behind, so that the target starts "
+            "empty."
+        ),
+        json_schema_extra={"section": _PROOF},
+    )
+    retire: Retire = Field(
+        default=Retire(),
+        description="When the source may be deleted.",
+        json_schema_extra={"section": _LATER},
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Spec:
+        _raise(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[PydanticCustomError]:
+        if self.target == self.source:
+            yield problem(
+                f"the target is the source ({self.source!r})",
+                "A keyed topic is never altered in place: its keys would change partition.",
+                "Name another topic, or leave `target` out for the next free -vN.",
+                ("target",),
+            )
+        if self.freeze_budget < MIN_FREEZE:
+            yield problem(
+                f"a freeze budget of {format_duration(self.freeze_budget)} is too short",
+                "Setting and proving the fence alone takes seconds; every run would go back.",
+                f"Allow at least {format_duration(MIN_FREEZE)}; 120s is the default.",
+                ("freeze_budget",),
+            )
+        if self.freeze_budget > MAX_FREEZE:
+            yield problem(
+                f"a freeze budget of {format_duration(self.freeze_budget)} is too long",
+                "It is the lease as well: producers stand still for all of it where Airflow dies in the freeze.",
+                f"Allow at most {format_duration(MAX_FREEZE)}; 120s is the default.",
+                ("freeze_budget",),
+            )
+        if self.window and self.window.duration < self.freeze_budget:
+            yield problem(
+                f"the window ({format_duration(self.window.duration)}) is shorter than the freeze budget "
+                f"({format_duration(self.freeze_budget)})",
+                "No freeze could start and end inside it.",
+                "Lengthen the window or shorten the budget.",
+                ("window", "duration"),
+            )
+        yield from _unique([p.name for p in self.producers], "producers", "name", "producer")
+        yield from _unique([c.name for c in self.consumers], "consumers", "name", "consumer")
+        yield from _unique([c.group for c in self.consumers], "consumers", "group", "group")
+        yield from _unique([g.group for g in self.ignore_groups], "ignore_groups", "group", "ignored group")
+        yield from _unique([r.name for r in self.readers], "readers", "name", "reader")
+        groups = {c.group for c in self.consumers}
+        for i, g in enumerate(self.ignore_groups):
+            if g.group in groups:
+                yield problem(
+                    f"group {g.group!r} is both declared and ignored",
+                    "It cannot be waited for and passed over at once.",
+                    "Take it out of `consumers` or out of `ignore_groups`.",
+                    ("ignore_groups", i, "group"),
+                )
+        for i, accepted in enumerate(self.lost_records_accepted):
+            if accepted.group not in groups:
+                yield problem(
+                    f"lost records are accepted for {accepted.group!r}, which no consumer declares",
+                    "The acceptance would have no effect.",
+                    did_you_mean(accepted.group, sorted(groups)),
+                    ("lost_records_accepted", i, "group"),
+                )
+
+
+def _unique(values: list[str], section: str, key: str, what: str) -> Iterator[PydanticCustomError]:
+    seen: dict[str, int] = {}
+    for i, value in enumerate(values):
+        if value in seen:
+            yield problem(
+                f"{what} {value!r} is named twice ({section}[{seen[value]}] and {section}[{i}])",
+                "One of the two would be waited for in vain or stopped twice.",
+                "Name each once.",
+                (section, i, key),
+            )
+        seen[value] = i
