@@ -1,0 +1,174 @@
+"""The rules of the ways back: resume on the source after a broken freeze, and the rollback of the type ``free``."""
+
+from __future__ import annotations
+
+from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
+from topicshift.core.engine.forward import driven, named, seen
+from topicshift.core.engine.view import Record, Unknown, View
+from topicshift.core.engine.words import Act, Fact, MigrationState, Row, StepState
+
+RESUME = Table()
+ROLLBACK = Table()
+
+
+def _always(record: Record) -> bool:
+    return True
+
+
+# -------------------------------------------------------------------------------- producers resume on the source
+
+
+@RESUME.rule(_always, Fact.PRODUCERS, Fact.TARGET)
+def nobody_on_target(view: View) -> Decision | None:
+    """Looked at once more when everybody else is shut out: producers resume only where none is on the target."""
+    record = view.record
+    if record.done(Row.SWITCH_PRODUCERS):
+        return act(Act.GO_ON, "every producer runs on the target")
+    if record.released:
+        return act(Act.GO_ON, f"groups read the target already: {', '.join(record.released)}")
+    if not record.in_effect(Row.SWITCH_PRODUCERS):
+        return None
+    if isinstance(view.target, Unknown) or view.target.used is None or isinstance(view.producers, Unknown):
+        return wait("whether anybody is on the target cannot be told")
+    on_target = [p for p in driven(view) if seen(view, p).side == "target"]
+    if on_target or view.target.used:
+        return act(Act.GO_ON, f"on the target: {named(view, on_target) or 'nobody that is known'}; records in it: {view.target.used}")
+    return None
+
+
+@RESUME.rule(lambda r: r.in_effect(Row.FENCE))
+def fence_lifted_first(view: View) -> Decision | None:
+    """The DENY goes before producers do, so that none is denied; a broker that is late does not hold them up."""
+    return act(Act.UNFENCE, "producers resume on the source") if view.age(Act.UNFENCE.value) is None else None
+
+
+@RESUME.rule(_always, Fact.PRODUCERS)
+def producers_resumed(view: View) -> Decision | None:
+    """Every producer that a controller moves runs on the source again."""
+    open_ = [p for p in driven(view) if not seen(view, p).runs_on("source")]
+    if not open_:
+        return None
+    text = named(view, open_)
+    return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+
+
+@RESUME.rule(lambda r: r.in_effect(Row.FENCE))
+def fence_lifted(view: View) -> Decision | None:
+    """Nothing of the DENY is left."""
+    return retell(view, Act.UNFENCE, "the DENY is still shown", "the DENY to be gone at every broker")
+
+
+@RESUME.rule(_always)
+def resume_ended(view: View) -> Decision | None:
+    """The freeze has ended; the run may try again, or be rolled back."""
+    return act(Act.END_RESUME, "every producer runs on the source")
+
+
+# ------------------------------------------------------------------------------------------------------- rollback
+
+
+def _begun(record: Record) -> bool:
+    return record.at(Row.ROLLBACK) is StepState.INTENDED
+
+
+def _touched(record: Record) -> bool:
+    return _begun(record) and record.in_effect(Row.FREEZE)
+
+
+@ROLLBACK.rule(lambda r: not _begun(r), Fact.TARGET, Fact.SOURCE)
+def rollback_free(view: View) -> Decision | None:
+    """A rollback begins only while nothing was written to the target."""
+    record = view.record
+    if record.state is MigrationState.ROLLED_BACK:
+        return over("it was rolled back")
+    kind, why = rollback_type(view)
+    if kind == "free":
+        return act(Act.BEGIN_ROLLBACK, why)
+    return wait(why) if kind is None else stop("Refused", f"rollback is not free ({kind}): {why}")
+
+
+def rollback_type(view: View) -> tuple[str | None, str]:
+    """The type of rollback that holds now, and why; None where it cannot be told, because it is never guessed."""
+    if view.record.state is MigrationState.RETIRED:
+        return "forward_only", "the source was deleted"
+    if isinstance(view.source, Unknown):
+        return None, f"the source could not be looked up: {view.source.why}"
+    if not view.source.exists:
+        return "forward_only", "the source does not exist any more"
+    if not view.source.same:
+        return "forward_only", "the source was deleted and made again: it is another topic"
+    if isinstance(view.target, Unknown) or view.target.used is None:
+        return None, "the target could not be read"
+    if view.target.used:
+        return "drain_back", f"the target holds {view.target.used} records, which going back would leave behind"
+    return "free", "nothing was ever written to the target"
+
+
+@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS), Fact.PRODUCERS, Fact.TARGET)
+def stopped_on_target(view: View) -> Decision | None:
+    """Producers on the target are stopped, and the target is looked at once more while they stand still."""
+    target = view.target
+    if isinstance(target, Unknown) or target.used is None:
+        return wait("the target could not be read")
+    if isinstance(view.producers, Unknown):
+        return wait(f"producers cannot be observed: {view.producers.why}")
+    if target.used:
+        return act(Act.END_ROLLBACK, f"the target holds {target.used} records by now: producers go on there")
+    on_target = [p for p in driven(view) if seen(view, p).status != "stopped" and not seen(view, p).runs_on("source")]
+    if on_target:
+        text = named(view, on_target)
+        return retell(view, Act.STOP_ON_TARGET, f"not stopped: {text}", f"not stopped yet: {text}")
+    return None
+
+
+@ROLLBACK.rule(_begun)
+def groups_returned(view: View) -> Decision | None:
+    """Groups that were released read the source again."""
+    released = view.record.released
+    return act(Act.RETURN_GROUP, "it was released to the target", released[0]) if released else None
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and (r.in_effect(Row.FENCE) or r.in_effect(Row.WIDE_DENY)))
+def rollback_unfenced(view: View) -> Decision | None:
+    """The DENY goes before producers do."""
+    return act(Act.UNFENCE, "producers go back to the source") if view.age(Act.UNFENCE.value) is None else None
+
+
+@ROLLBACK.rule(_touched, Fact.PRODUCERS)
+def producers_returned(view: View) -> Decision | None:
+    """Every producer that a controller moves runs on the source again."""
+    open_ = [p for p in driven(view) if not seen(view, p).runs_on("source")]
+    if not open_:
+        return None
+    text = named(view, open_)
+    return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and (r.in_effect(Row.FENCE) or r.in_effect(Row.WIDE_DENY)))
+def rollback_fence_gone(view: View) -> Decision | None:
+    """Nothing of the DENY is left."""
+    return retell(view, Act.UNFENCE, "the DENY is still shown", "the DENY to be gone at every broker")
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.LENGTHEN_RETENTION))
+def retention_restored(view: View) -> Decision | None:
+    """The source keeps its records as long as before."""
+    return act(Act.RESTORE_RETENTION, "the migration is rolled back")
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.CREATE_TARGET))
+def target_deleted(view: View) -> Decision | None:
+    """The target goes, if this migration made it and it is empty."""
+    return act(Act.DELETE_TARGET, "the migration is rolled back")
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.ARM))
+def rollback_disarmed(view: View) -> Decision | None:
+    """Participants follow at leisure again."""
+    return act(Act.DISARM, "the migration is rolled back")
+
+
+@ROLLBACK.rule(_begun)
+def rolled_back(view: View) -> Decision | None:
+    """The end of the rollback."""
+    return act(Act.FINISH_ROLLBACK, "everything is as it was before")

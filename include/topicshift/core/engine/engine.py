@@ -1,0 +1,56 @@
+"""The one decision of the product: what a migration does next, and which facts that needs.
+
+Airflow's tasks, the command line, the model check and the simulator all run :func:`next_act`. It is pure: the same
+view gives the same decision, for a first try, a retry, a cleared task and a second advancer alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from topicshift.core.engine.back import RESUME, ROLLBACK
+from topicshift.core.engine.decision import Decision, Rule, Table, wait
+from topicshift.core.engine.forward import FORWARD
+from topicshift.core.engine.retire import RETIRE
+from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.words import Fact, Row, StepState
+
+Wanted = Literal["forward", "resume", "rollback", "retire", "cancel_retirement"]
+
+RULES: Final[dict[str, list[Rule]]] = {
+    "forward": FORWARD.rules,
+    "resume": RESUME.rules,
+    "rollback": ROLLBACK.rules,
+    "retire": RETIRE.rules,
+}
+"""Every rule of the product, by table, in order."""
+
+
+def table_of(record: Record, wanted: Wanted) -> str:
+    """Which table decides: what was begun and is not finished goes before what is wanted."""
+    if record.at(Row.ROLLBACK) is StepState.INTENDED:
+        return "rollback"
+    if record.at(Row.FREEZE) is StepState.UNDOING:
+        return "resume"
+    if wanted == "rollback":
+        return "rollback"
+    return "retire" if wanted in ("retire", "cancel_retirement") else "forward"
+
+
+def facts_needed(record: Record, wanted: Wanted = "forward") -> frozenset[Fact]:
+    """The facts that :func:`next_act` may look at for this record; asked all at once, in parallel."""
+    rules = RULES[table_of(record, wanted)]
+    return frozenset().union(*(rule.needs for rule in rules if rule.when(record)))
+
+
+def next_act(view: View) -> Decision:
+    """What to do now, and why. The first rule that speaks decides."""
+    for rule in RULES[table_of(view.record, view.wanted)]:
+        decision = rule.decide(view) if rule.when(view.record) else None
+        if decision is not None:
+            return replace(decision, rule=rule.name)
+    return wait("no rule has anything to say")
+
+
+__all__ = ["RULES", "Decision", "Rule", "Table", "Wanted", "facts_needed", "next_act", "table_of"]

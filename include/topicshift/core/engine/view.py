@@ -1,0 +1,316 @@
+"""What a decision is made from: the journal's rows, the world as it was just observed, and the answers of people.
+
+A fact that was not asked, or that could not be read, is an :class:`Unknown` with its reason. There are no defaults:
+a rule that needs an unknown fact waits, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.words import Ask, MigrationState, Row, StepState, row_of
+from topicshift.core.spec.model import Cutover
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact that is not known, with the reason in words."""
+
+    why: str
+
+
+UNASKED: Final = Unknown("it was not asked")
+
+
+# ------------------------------------------------------------------------------------------------ the journal
+
+
+@dataclass(frozen=True)
+class Member:
+    """A declared participant as the engine needs it. ``group`` is empty for a producer; ``manual``: a person moves it."""
+
+    name: str
+    group: str = ""
+    manual: bool = False
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the spec (and the installation) want of this migration. ``required``: questions that a person must answer."""
+
+    cutover: Cutover
+    producers: tuple[Member, ...]
+    consumers: tuple[Member, ...]
+    required: frozenset[Ask]
+    freeze_budget: timedelta
+
+    @property
+    def drain_first(self) -> bool:
+        """Whether producers wait until every group has drained the source."""
+        return self.cutover is Cutover.DRAIN_FIRST
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The declared consumer groups."""
+        return tuple(c.group for c in self.consumers)
+
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """Subjects of the drain certificates: one for all groups (empty), or one for each group."""
+        return ("",) if self.drain_first else self.groups
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One journal row."""
+
+    state: StepState
+    data: Mapping[str, Any] = field(default_factory=dict)
+    finished_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A migration as its journal has it."""
+
+    migration_id: str
+    source: str
+    target: str
+    state: MigrationState
+    active: bool
+    plan_hash: str | None
+    policy: Policy
+    steps: Mapping[str, StepRecord] = field(default_factory=dict)
+    epoch: int = 0
+
+    def step(self, row: Row, subject: str = "") -> StepRecord | None:
+        """The row, None where it was never written."""
+        return self.steps.get(row_of(row, subject))
+
+    def at(self, row: Row, subject: str = "") -> StepState | None:
+        """State of the row, None where it was never written."""
+        found = self.step(row, subject)
+        return None if found is None else found.state
+
+    def done(self, row: Row, subject: str = "") -> bool:
+        """Whether the row is done."""
+        return self.at(row, subject) is StepState.DONE
+
+    def begun(self, row: Row, subject: str = "") -> bool:
+        """Whether the row is intended or done: the forward act has begun and was not taken back."""
+        return self.at(row, subject) in (StepState.INTENDED, StepState.DONE)
+
+    def in_effect(self, row: Row, subject: str = "") -> bool:
+        """Whether something of the row may be in effect."""
+        state = self.at(row, subject)
+        return state is not None and state.in_effect
+
+    @property
+    def freeze(self) -> Freeze | None:
+        """The freeze that runs (also one in which producers are being resumed), None without one."""
+        row = self.step(Row.FREEZE)
+        running = row is not None and row.state in (StepState.INTENDED, StepState.UNDOING)
+        return Freeze.from_data(row.data) if row is not None and running else None
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """Groups that were released to the target, or are about to be."""
+        return tuple(g for g in self.policy.groups if self.in_effect(Row.SWITCH_GROUP, g))
+
+    @property
+    def over(self) -> bool:
+        """Whether the migration has ended and nothing of it is left to do but its retirement."""
+        return self.state is not MigrationState.OPEN and not self.active
+
+
+# -------------------------------------------------------------------------------------------------- the world
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """A participant as its controller sees it. ``side`` is None where it is on both topics, neither, or not known."""
+
+    status: Literal["running", "stopped", "unknown"]
+    side: Side | None = None
+    armed: bool | None = None
+    reason: str = ""
+
+    def runs_on(self, side: Side) -> bool:
+        """Whether it runs there, wholly."""
+        return self.status == "running" and self.side == side
+
+
+@dataclass(frozen=True)
+class PlanFact:
+    """The plan as the world is now: its hash, and what blocks it, one line a finding."""
+
+    plan_hash: str
+    blocking: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TargetFact:
+    """The target against the plan. ``wrong`` names every difference that cannot be mended; ``used`` is the sum of END_U.
+
+    ``missing_acls`` are bindings of the plan that are not in force.
+    """
+
+    exists: bool
+    wrong: str = ""
+    used: int | None = None
+    missing_acls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FenceFact:
+    """The ends of the source against its fence. ``broken`` names every difference; empty while the fence holds."""
+
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class ProofFact:
+    """The samples of the source so far: whether they prove the fence, else what is waited for, in words."""
+
+    proven: bool
+    waits: str = ""
+    broken: bool = False
+    open_transactions: int = 0
+
+
+@dataclass(frozen=True)
+class DenyFact:
+    """DENY bindings of this migration that should be in force and are not, in words."""
+
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupFact:
+    """A consumer group at its switch. ``unseeded``: partitions of the target without a commit; ``beyond``: commits on
+    the target beyond its log start, in words; ``members``: live members, None where they could not be counted.
+    """
+
+    where: Whereabouts
+    members: int | None
+    unseeded: int
+    beyond: str = ""
+
+
+@dataclass(frozen=True)
+class DrainFact:
+    """What a certificate for these groups would say now. ``substance`` is a hash of what it says, without its time."""
+
+    verdict: Literal["drained", "not_drained", "unknown"]
+    substance: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class VerifierFact:
+    """The armed verifier. ``answers`` maps a certificate's substance to the verdict on it.
+
+    ``gone``: it has ended, or its heartbeat is too old.
+    """
+
+    state: Literal["absent", "starting", "ready", "gone"]
+    answers: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TransactionsFact:
+    """Open transactions on the source: until when those that stand still are waited for, and the keys that hang."""
+
+    standing_until: datetime | None = None
+    hanging: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GateFact:
+    """What keeps the gate shut, in words. ``too_late``: the time in which a freeze may begin is over."""
+
+    waits: tuple[str, ...] = ()
+    too_late: bool = False
+
+
+@dataclass(frozen=True)
+class JobFact:
+    """A Spark job of this migration by its result: ``verdict`` None where there is none (yet)."""
+
+    verdict: str | None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class SourceFact:
+    """The source before its retirement: whether it exists, and what speaks against its deletion, one line a finding.
+
+    ``waits``: nothing but time speaks against it.
+    """
+
+    exists: bool
+    against: tuple[str, ...] = ()
+    waits: bool = False
+    same: bool = True
+
+
+# ----------------------------------------------------------------------------------------------------- the view
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question as it would be asked now: ``said`` None while it is open, or was never asked."""
+
+    said: Literal["yes", "no", "silence"] | None
+    asked: bool = False
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """All that is known at one moment.
+
+    ``answers`` has an entry for every question that a rule may look at now, for exactly what it would be about now.
+    ``wanted``: what the advancer was told to do instead of going forward. ``focus``: a consumer group, to leave the
+    others alone. ``told``: seconds since this advancer last performed an act (``act`` or ``act:subject``).
+    ``began_at``: when this advancer began.
+    """
+
+    record: Record
+    now: datetime
+    began_at: datetime
+    wanted: Literal["forward", "resume", "rollback", "retire", "cancel_retirement"] = "forward"
+    focus: str | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    told: Mapping[str, float] = field(default_factory=dict)
+    plan: PlanFact | Unknown = UNASKED
+    impact: JobFact | Unknown = UNASKED
+    target: TargetFact | Unknown = UNASKED
+    producers: Mapping[str, Whereabouts] | Unknown = UNASKED
+    groups: Mapping[str, GroupFact | Unknown] = field(default_factory=dict)
+    fence: FenceFact | Unknown = UNASKED
+    proof: ProofFact | Unknown = UNASKED
+    deny: DenyFact | Unknown = UNASKED
+    drain: Mapping[str, DrainFact | Unknown] = field(default_factory=dict)
+    verifier: VerifierFact | Unknown = UNASKED
+    transactions: TransactionsFact | Unknown = UNASKED
+    gate: GateFact | Unknown = UNASKED
+    retention_at_risk: bool | Unknown = UNASKED
+    order_proof: JobFact | Unknown = UNASKED
+    source: SourceFact | Unknown = UNASKED
+
+    def answer(self, ask: Ask, subject: str = "") -> Answer:
+        """The answer to this question; open where it was never asked."""
+        return self.answers.get(f"{ask.value}:{subject}" if subject else ask.value, Answer(None))
+
+    def age(self, act: str, subject: str = "") -> float | None:
+        """Seconds since this advancer last performed the act, None if it never did."""
+        return self.told.get(f"{act}:{subject}" if subject else act)

@@ -1,0 +1,253 @@
+"""The engine's vocabulary: steps, states, acts, questions and facts, each as one enum.
+
+Journal rows, Airflow's task groups, the command line and the report all use these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from topicshift.core.spec.model import Cutover
+
+
+class MigrationState(StrEnum):
+    """State of a migration as a whole. Every state but ``open`` gives both topics free once nothing is in effect."""
+
+    OPEN = "open"
+    DONE = "done"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled_back"
+    RETIRED = "retired"
+
+
+class StepState(StrEnum):
+    """State of one journal row. ``intended``, ``done`` and ``undoing`` mean that the step is in effect."""
+
+    INTENDED = "intended"
+    """The intent is written; the act may have happened in part."""
+    DONE = "done"
+    UNDOING = "undoing"
+    """The step is being taken back; it is still in effect, in whole or in part. A freeze in this state still runs."""
+    UNDONE = "undone"
+    """The step was taken back; nothing of it is in effect."""
+
+    @property
+    def in_effect(self) -> bool:
+        """Whether something of the step may be in effect."""
+        return self is not StepState.UNDONE
+
+
+class Row(StrEnum):
+    """Names of journal rows. A row about one consumer group is named ``row:group``, see :func:`row_of`."""
+
+    CHECK = "check"
+    CREATE_TARGET = "create_target"
+    ARM = "arm"
+    LENGTHEN_RETENTION = "lengthen_retention"
+    FREEZE = "freeze"
+    STOP_PRODUCERS = "stop_producers"
+    FENCE = "fence"
+    CERTIFICATE = "certificate"
+    VERIFICATION = "verification"
+    SWITCH_PRODUCERS = "switch_producers"
+    WIDE_DENY = "wide_deny"
+    SWITCH_GROUP = "switch_consumer"
+    ORDER_PROOF = "order_proof"
+    ROLLBACK = "rollback"
+    SCREAM_TEST = "scream_test"
+    DELETE_SOURCE = "delete_source"
+    QUESTION = "ask"
+
+
+READ_ONLY_ROWS: Final = frozenset({Row.CHECK, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.QUESTION})
+"""Rows that record an observation or an answer. Every other row changes something and makes its migration active."""
+
+
+def row_of(row: Row, subject: str = "") -> str:
+    """Journal name of a row, for one consumer group (or question) where ``subject`` is given."""
+    return f"{row.value}:{subject}" if subject else row.value
+
+
+class Ask(StrEnum):
+    """Questions to a person; each is answered for exactly what it was about."""
+
+    PLAN = "approve.plan"
+    ABORT_TRANSACTIONS = "stop_producers.transactions"
+    STOP_BY_HAND = "stop_producers.fence"
+    CUTOVER = "switch_producers.switch"
+    START_BY_HAND = "switch_producers.by_hand"
+    STOP_GROUP = "switch_consumers.switch"
+    RETIRE = "retire.approve"
+
+
+class Act(StrEnum):
+    """Everything that the engine may want done. One module of :mod:`topicshift.acts` performs each."""
+
+    CHECK_PLAN = "check_plan"
+    MEASURE_IMPACT = "measure_impact"
+    DECIDE_PLAN = "decide_plan"
+    CREATE_TARGET = "create_target"
+    ARM = "arm"
+    ABORT_TRANSACTIONS = "abort_transactions"
+    LENGTHEN_RETENTION = "lengthen_retention"
+    START_VERIFIER = "start_verifier"
+    BEGIN_FREEZE = "begin_freeze"
+    STOP_PRODUCERS = "stop_producers"
+    DENY = "deny"
+    RECORD_FENCE = "record_fence"
+    REPAIR_DENY = "repair_deny"
+    REPAIR_TARGET = "repair_target"
+    CERTIFY = "certify"
+    REQUEST_VERIFICATION = "request_verification"
+    READ_TAILS = "read_tails"
+    RECORD_VERIFICATION = "record_verification"
+    INTEND_SWITCH = "intend_switch"
+    POINT_PRODUCERS = "point_producers"
+    END_FREEZE = "end_freeze"
+    WIDEN_DENY = "widen_deny"
+    RELEASE_GROUP = "release_group"
+    SEED_GROUP = "seed_group"
+    FINISH_GROUP = "finish_group"
+    PROVE_ORDER = "prove_order"
+    FINISH = "finish"
+    BEGIN_RESUME = "begin_resume"
+    GO_ON = "go_on"
+    RESUME_PRODUCERS = "resume_producers"
+    UNFENCE = "unfence"
+    END_RESUME = "end_resume"
+    BEGIN_ROLLBACK = "begin_rollback"
+    STOP_ON_TARGET = "stop_on_target"
+    END_ROLLBACK = "end_rollback"
+    RETURN_GROUP = "return_group"
+    RESTORE_RETENTION = "restore_retention"
+    DELETE_TARGET = "delete_target"
+    DISARM = "disarm"
+    FINISH_ROLLBACK = "finish_rollback"
+    CLOSE_GONE = "close_gone"
+    BEGIN_SCREAM = "begin_scream"
+    END_SCREAM = "end_scream"
+    DELETE_SOURCE = "delete_source"
+    FINISH_RETIREMENT = "finish_retirement"
+
+
+class Fact(StrEnum):
+    """What a decision may have to ask of the world; asked all at once and in parallel."""
+
+    PLAN = "plan"
+    IMPACT = "impact"
+    TARGET = "target"
+    PRODUCERS = "producers"
+    GROUPS = "groups"
+    FENCE = "fence"
+    PROOF = "proof"
+    DENY = "deny"
+    DRAIN = "drain"
+    VERIFIER = "verifier"
+    TRANSACTIONS = "transactions"
+    GATE = "gate"
+    RETENTION = "retention"
+    ORDER_PROOF = "order_proof"
+    SOURCE = "source"
+
+
+class Step(StrEnum):
+    """The steps of the protocol, by the names of the task groups."""
+
+    PLAN = "plan"
+    APPROVE = "approve"
+    CREATE_TARGET = "create_target"
+    STOP_PRODUCERS = "stop_producers"
+    DRAIN = "drain"
+    VERIFY_DRAIN = "verify_drain"
+    SWITCH_PRODUCERS = "switch_producers"
+    SWITCH_CONSUMERS = "switch_consumers"
+    VERIFY = "verify"
+    RETIRE = "retire"
+
+
+_HEAD = (Step.PLAN, Step.APPROVE, Step.CREATE_TARGET, Step.STOP_PRODUCERS)
+_TAIL = (Step.SWITCH_CONSUMERS, Step.VERIFY, Step.RETIRE)
+ORDER: Final[Mapping[Cutover, tuple[Step, ...]]] = {
+    Cutover.DRAIN_FIRST: (*_HEAD, Step.DRAIN, Step.VERIFY_DRAIN, Step.SWITCH_PRODUCERS, *_TAIL),
+    Cutover.PRODUCERS_FIRST: (*_HEAD, Step.SWITCH_PRODUCERS, Step.DRAIN, Step.VERIFY_DRAIN, *_TAIL),
+}
+"""The steps of each order, left to right."""
+
+
+@dataclass(frozen=True)
+class StepDoc:
+    """What people are told of a step; README, task docs, plan, demo and report are generated from it."""
+
+    what: str
+    proof: str
+    way_back: str
+    waits_for: str
+
+
+STEPS: Final[Mapping[Step, StepDoc]] = {
+    Step.PLAN: StepDoc(
+        "inventory, checks, sizing, key-rehash impact (Spark); changes nothing",
+        "no finding of level error, nothing unknown",
+        "nothing to undo",
+        "the checks and the key-rehash impact",
+    ),
+    Step.APPROVE: StepDoc(
+        "a person accepts exactly this plan, by its hash",
+        "the recorded answer",
+        "reject",
+        "the answer to the plan",
+    ),
+    Step.CREATE_TARGET: StepDoc(
+        "topic, configs, ACLs",
+        "the topic as described equals the plan",
+        "`topic_rollback` deletes it while it is empty",
+        "the target as planned",
+    ),
+    Step.STOP_PRODUCERS: StepDoc(
+        "a gate waits until the drain would fit into the freeze budget; then every producer is stopped and writes to "
+        "the source are denied",
+        "every producer says stopped; ends stand still; no open transaction",
+        "producers resume on the source",
+        "every producer stopped, and the source standing still",
+    ),
+    Step.DRAIN: StepDoc(
+        "waits in the triggerer, holding no worker",
+        "a drain certificate for every group and partition",
+        "producers resume on the source",
+        "every group to read up to the fence",
+    ),
+    Step.VERIFY_DRAIN: StepDoc(
+        "Spark, armed before the fence, reads what is in doubt",
+        "nothing left to read; the source still ends at the fence",
+        "producers resume on the source",
+        "the proof that nothing is left to read",
+    ),
+    Step.SWITCH_PRODUCERS: StepDoc(
+        "a person may have to approve this certificate; then producers go on with the target",
+        "each runs on the target, none on the source; the source still ends at the fence",
+        "free until the first record in the target",
+        "every producer to write to the target",
+    ),
+    Step.SWITCH_CONSUMERS: StepDoc(
+        "each group gets its offsets on the target at the log start, then reads there",
+        "members and offsets on every partition of the target",
+        "`topic_rollback` while it is free; after that forward",
+        "every group to read the target",
+    ),
+    Step.VERIFY: StepDoc(
+        "Spark over both topics",
+        "nothing lost, no key crossed, duplicates counted",
+        "-",
+        "the proof of order over both topics",
+    ),
+    Step.RETIRE: StepDoc(
+        "days later: scream test, then deletes the source",
+        "nobody reads or writes it, same topic id, retention passed, approved",
+        "none",
+        "its retirement: the retention of the source, a scream test and an approval",
+    ),
+}
+"""The table of the steps."""
