@@ -42,6 +42,7 @@ __all__ = [
     "DrainReader",
     "EventRow",
     "EvidenceStore",
+    "Executor",
     "GroupCommits",
     "GroupInfo",
     "GroupMember",
@@ -51,9 +52,11 @@ __all__ = [
     "Participant",
     "ParticipantState",
     "PartitionOffsets",
+    "Seat",
     "StepRow",
     "TopicInfo",
     "Transaction",
+    "Verifier",
 ]
 
 # --------------------------------------------------------------------------------------------- cluster admin
@@ -257,8 +260,26 @@ class EventRow:
     hash: str
 
 
+@dataclass(frozen=True)
+class Seat:
+    """The one act of a migration that is under way: only the holder of the seat acts.
+
+    ``act`` and ``subject`` say what is done, ``holder`` by whom, ``attempt`` counts the holders of this very act. After
+    ``until`` (ISO 8601 UTC) the holder may send nothing any more, and another one may take the seat over.
+    """
+
+    migration_id: str
+    act: str
+    subject: str
+    holder: str
+    attempt: int
+    epoch: int
+    began_at: str
+    until: str
+
+
 class Journal(Protocol):
-    """The memory of the product: locks, steps, events. Every write is one transaction."""
+    """The memory of the product: locks, steps, events, and the seat. Every write is one transaction."""
 
     def claim(
         self,
@@ -299,6 +320,22 @@ class Journal(Protocol):
         """Write the intent before the act. For a step intended or done already, its row comes back unchanged."""
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow: ...
+    def take_seat(
+        self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
+    ) -> tuple[Claim, Seat] | None:
+        """Become the one who acts, by compare and swap; None while another holder's act is under way.
+
+        A seat whose time is over is taken over: the epoch rises, so that the late holder's writes are refused, and the
+        returned claim carries the new one. The same holder gets its own seat again, for any act. Raises
+        ``OwnershipLost`` when the claim is not the newest.
+        """
+
+    def leave_seat(self, seat: Seat) -> None:
+        """Give the seat free; nothing happens where somebody else has it by now."""
+
+    def seat(self, migration_id: str) -> Seat | None:
+        """The act that is under way, None when nobody acts."""
+
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow: ...
     def events(self, migration_id: str) -> list[EventRow]: ...
     def close(self) -> None: ...
@@ -313,6 +350,32 @@ class EvidenceStore(Protocol):
     def read(self, migration_id: str, name: str) -> bytes | None: ...
     def names(self, migration_id: str) -> list[str]: ...
     def url(self, migration_id: str, name: str) -> str: ...
+
+
+class Verifier(Protocol):
+    """The armed drain verification of one migration: a Spark driver that was started before the fence and waits."""
+
+    def state(self) -> tuple[Literal["absent", "starting", "ready", "gone"], str]:
+        """Where it is, and why, in words. ``gone``: it has ended, or its heartbeat is too old."""
+
+    def request(self, subject: str, certificate: bytes) -> None:
+        """Ask for one certificate to be verified by reading. Idempotent."""
+
+    def answer(self, subject: str) -> Mapping[str, Any] | None:
+        """The latest answer for this subject, with ``question`` (SHA-256 of the certificate) and ``verdict``."""
+
+    def release(self) -> None:
+        """It has answered everything and may end."""
+
+    def abort(self) -> None:
+        """Call it off: the run does not go on."""
+
+
+class Executor(Protocol):
+    """Runs independent questions side by side."""
+
+    def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """The result of each call, or the ``TopicshiftError`` that it raised, as a value. Other errors are raised."""
 
 
 class Clock(Protocol):

@@ -32,7 +32,10 @@ def nobody_on_target(view: View) -> Decision | None:
         return wait("whether anybody is on the target cannot be told")
     on_target = [p for p in driven(view) if seen(view, p).side == "target"]
     if on_target or view.target.used:
-        return act(Act.GO_ON, f"on the target: {named(view, on_target) or 'nobody that is known'}; records in it: {view.target.used}")
+        return act(
+            Act.GO_ON,
+            f"on the target: {named(view, on_target) or 'nobody that is known'}; records in it: {view.target.used}",
+        )
     return None
 
 

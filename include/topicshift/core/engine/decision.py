@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topicshift.core.engine.view import Record, View
-from topicshift.core.engine.words import Act, Ask, Fact
+from topicshift.core.engine.words import Act, Ask, Fact, Step
 
 
 class Kind(StrEnum):
@@ -29,9 +29,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision, with its reason in words. ``subject`` is a consumer group where the act concerns one.
+    """One decision, with its reason in words; ``do`` says what a person should do. ``subject`` is a consumer group where the act concerns one.
 
-    ``rule`` is the rule that decided. ``until`` is the moment (ISO 8601) at which a wait ends by itself, if known.
+    ``rule`` is the rule that decided, ``step`` the step that it belongs to (None: at any step). ``until`` is the moment
+    (ISO 8601) at which a wait ends by itself, if known.
     """
 
     kind: Kind
@@ -40,8 +41,10 @@ class Decision:
     ask: Ask | None = None
     subject: str = ""
     error: str = ""
+    do: str = ""
     until: str = ""
     rule: str = ""
+    step: Step | None = None
 
 
 Decide = Callable[[View], Decision | None]
@@ -49,9 +52,10 @@ Decide = Callable[[View], Decision | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a table; ``name`` is unique in it."""
+    """One rule of a table; ``name`` is unique in it. ``step`` is None for a rule that holds at any step."""
 
     name: str
+    step: Step | None
     when: Callable[[Record], bool]
     needs: frozenset[Fact]
     decide: Decide
@@ -63,11 +67,13 @@ class Table:
     def __init__(self) -> None:
         self.rules: list[Rule] = []
 
-    def rule(self, when: Callable[[Record], bool], *needs: Fact) -> Callable[[Decide], Decide]:
+    def rule(
+        self, when: Callable[[Record], bool], *needs: Fact, step: Step | None = None
+    ) -> Callable[[Decide], Decide]:
         """Decorator: add a function as the next rule, under its own name."""
 
         def add(decide: Decide) -> Decide:
-            self.rules.append(Rule(decide.__name__, when, frozenset(needs), decide))
+            self.rules.append(Rule(decide.__name__, step, when, frozenset(needs), decide))
             return decide
 
         return add
@@ -83,9 +89,9 @@ def wait(why: str, until: str = "") -> Decision:
     return Decision(Kind.WAIT, why, until=until)
 
 
-def stop(error: str, why: str) -> Decision:
-    """Go no further; ``error`` is the name of a type in :mod:`topicshift.core.errors`."""
-    return Decision(Kind.STOP, why, error=error)
+def stop(error: str, why: str, do: str = "") -> Decision:
+    """Go no further; ``error`` is the name of a type in :mod:`topicshift.core.errors`, ``do`` the advice to a person."""
+    return Decision(Kind.STOP, why, error=error, do=do)
 
 
 def over(why: str) -> Decision:
@@ -103,7 +109,9 @@ def retell(view: View, what: Act, why: str, waits: str, subject: str = "") -> De
     return act(what, why, subject) if age is None or age >= RETELL_S else wait(waits)
 
 
-def answered(view: View, question: Ask, why: str, subject: str = "", *, refused: Callable[[str, str], Decision] = stop) -> Decision | None:
+def answered(
+    view: View, question: Ask, why: str, subject: str = "", *, refused: Callable[[str, str], Decision] = stop
+) -> Decision | None:
     """None once a person said yes (or the spec wants no person). ``refused`` decides after a no, or silence."""
     answer = view.answer(question, subject)
     if answer.said == "yes":

@@ -49,7 +49,7 @@ def next_act(view: View) -> Decision:
     for rule in RULES[table_of(view.record, view.wanted)]:
         decision = rule.decide(view) if rule.when(view.record) else None
         if decision is not None:
-            return replace(decision, rule=rule.name)
+            return replace(decision, rule=rule.name, step=decision.step or rule.step)
     return wait("no rule has anything to say")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
+from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.view import DrainFact, GroupFact, Member, Record, Unknown, View, Whereabouts
-from topicshift.core.engine.words import Act, Ask, Fact, Row, StepState
+from topicshift.core.engine.words import Act, Ask, Fact, Row, Step, StepState
 
 FORWARD = Table()
 rule = FORWARD.rule
@@ -82,7 +83,7 @@ def releasing(record: Record) -> bool:
 
 def resume(error: str, why: str) -> Decision:
     """End the freeze: producers resume on the source. ``error`` says how the run ends then."""
-    return Decision(**{**act(Act.BEGIN_RESUME, why).__dict__, "error": error})
+    return replace(act(Act.BEGIN_RESUME, why), error=error)
 
 
 def end_or_stop(record: Record, error: str, why: str) -> Decision:
@@ -136,7 +137,9 @@ def budget(view: View) -> Decision | None:
     freeze = view.record.freeze
     if freeze is None or view.now < freeze.act_until:
         return None
-    return resume("DrainTimedOut", f"the freeze budget is used up ({-freeze.left(view.now):.1f} s past the last moment to act)")
+    return resume(
+        "DrainTimedOut", f"the freeze budget is used up ({-freeze.left(view.now):.1f} s past the last moment to act)"
+    )
 
 
 @rule(lambda r: r.at(Row.FREEZE) is StepState.INTENDED, Fact.PRODUCERS, Fact.TARGET)
@@ -170,7 +173,7 @@ def start_over(view: View, why: str) -> Decision | None:
 # ------------------------------------------------------------------------------------------ plan and target
 
 
-@rule(lambda r: planning(r) and r.plan_hash is None, Fact.IMPACT)
+@rule(lambda r: planning(r) and r.plan_hash is None, Fact.IMPACT, step=Step.PLAN)
 def plan_made(view: View) -> Decision | None:
     """A plan with the impact in it, before anybody is asked for anything."""
     if not view.record.done(Row.CHECK):
@@ -178,30 +181,32 @@ def plan_made(view: View) -> Decision | None:
     if isinstance(view.impact, Unknown):
         return wait(f"the impact cannot be looked up: {view.impact.why}")
     if view.impact.verdict is None:
-        return act(Act.MEASURE_IMPACT, "the keys are not measured yet")
+        return retell(view, Act.MEASURE_IMPACT, "the keys are not measured yet", "the key-rehash impact (Spark)")
     return act(Act.DECIDE_PLAN, "the keys are measured")
 
 
-@rule(lambda r: planning(r) and r.plan_hash is not None, Fact.PLAN)
+@rule(lambda r: planning(r) and r.plan_hash is not None, Fact.PLAN, step=Step.APPROVE)
 def plan_current(view: View) -> Decision | None:
     """The plan that is asked about and carried out is the one that the world gives now."""
     plan = view.plan
     if isinstance(plan, Unknown):
         return wait(f"the plan cannot be made anew: {plan.why}")
     if plan.blocking:
-        return stop("PreflightFailed", "something has come up that blocks; nothing was changed: " + "; ".join(plan.blocking))
+        return stop(
+            "PreflightFailed", "something has come up that blocks; nothing was changed: " + "; ".join(plan.blocking)
+        )
     if plan.plan_hash != view.record.plan_hash:
         return act(Act.DECIDE_PLAN, "the cluster has changed since the plan was made: " + "; ".join(plan.differs))
     return None
 
 
-@rule(lambda r: planning(r) and r.plan_hash is not None)
+@rule(lambda r: planning(r) and r.plan_hash is not None, step=Step.APPROVE)
 def plan_approved(view: View) -> Decision | None:
     """A person (or the spec) accepts exactly this plan, by its hash."""
     return answered(view, Ask.PLAN, f"the plan {view.record.plan_hash} has to be accepted")
 
 
-@rule(lambda r: r.plan_hash is not None and not r.done(Row.CREATE_TARGET))
+@rule(lambda r: r.plan_hash is not None and not r.done(Row.CREATE_TARGET), step=Step.CREATE_TARGET)
 def target_made(view: View) -> Decision | None:
     """The target comes before anybody is stopped for it."""
     return act(Act.CREATE_TARGET, "the target is not made yet")
@@ -218,20 +223,22 @@ def target_stands(view: View) -> Decision | None:
         return end_or_stop(view.record, "Refused", f"{view.record.target} is not what was planned: {what}")
     if target.missing_acls:
         missing = ", ".join(target.missing_acls)
-        return retell(view, Act.REPAIR_TARGET, f"ACLs of the target are missing: {missing}", f"ACLs of the target: {missing}")
+        return retell(
+            view, Act.REPAIR_TARGET, f"ACLs of the target are missing: {missing}", f"ACLs of the target: {missing}"
+        )
     return None
 
 
 # -------------------------------------------------------------------------------------------- before the freeze
 
 
-@rule(before_freeze)
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
 def armed(view: View) -> Decision | None:
     """Participants are told that a migration is planned, so that they follow closely."""
     return None if view.record.done(Row.ARM) else act(Act.ARM, "participants are not armed yet")
 
 
-@rule(before_freeze, Fact.TRANSACTIONS)
+@rule(before_freeze, Fact.TRANSACTIONS, step=Step.STOP_PRODUCERS)
 def transactions_settled(view: View) -> Decision | None:
     """Transactions that stand still end before anybody is stopped; one that hangs is aborted on a person's word alone."""
     found = view.transactions
@@ -253,20 +260,23 @@ def retention_long_enough(view: View) -> Decision | None:
     if isinstance(view.retention_at_risk, Unknown):
         return wait(f"the retention of the source cannot be read: {view.retention_at_risk.why}")
     if view.retention_at_risk:
-        return retell(view, Act.LENGTHEN_RETENTION, "the longer retention was taken back", "the retention of the source")
+        return retell(
+            view, Act.LENGTHEN_RETENTION, "the longer retention was taken back", "the retention of the source"
+        )
     return None
 
 
-@rule(before_freeze, Fact.VERIFIER)
+@rule(before_freeze, Fact.VERIFIER, step=Step.STOP_PRODUCERS)
 def verifier_started(view: View) -> Decision | None:
     """The verifier is armed before the fence, so that no JVM has to start while producers stand still."""
     found = view.verifier
     if not isinstance(found, Unknown) and found.state == "absent":
-        return act(Act.START_VERIFIER, "the armed drain verifier was not started yet")
+        why = "the armed drain verifier was not started yet"
+        return retell(view, Act.START_VERIFIER, why, "the armed drain verifier to start")
     return None
 
 
-@rule(before_freeze, Fact.GATE, Fact.VERIFIER, Fact.PRODUCERS, Fact.GROUPS)
+@rule(before_freeze, Fact.GATE, Fact.VERIFIER, Fact.PRODUCERS, Fact.GROUPS, step=Step.STOP_PRODUCERS)
 def gate(view: View) -> Decision | None:
     """No freeze begins unless it would end within its budget, everybody answers, and the verifier lives."""
     found = view.gate
@@ -275,7 +285,11 @@ def gate(view: View) -> Decision | None:
         waits += found.waits
     waits += _verifier_waits(view) + _members_wait(view)
     if not isinstance(found, Unknown) and found.too_late:
-        return stop("DrainTimedOut", "the time in which this run might begin its freeze is over: " + ("; ".join(waits) or "nothing else was in the way"))
+        return stop(
+            "DrainTimedOut",
+            "the time in which this run might begin its freeze is over: "
+            + ("; ".join(waits) or "nothing else was in the way"),
+        )
     return wait("; ".join(waits)) if waits else None
 
 
@@ -286,7 +300,10 @@ def _verifier_waits(view: View) -> list[str]:
     if found.state == "ready":
         return []
     said = {"gone": "has ended or is silent; start it again", "starting": "has not said ready yet"}
-    return [f"the armed drain verifier {said.get(found.state, 'was not started')}" + (f" ({found.text})" if found.text else "")]
+    return [
+        f"the armed drain verifier {said.get(found.state, 'was not started')}"
+        + (f" ({found.text})" if found.text else "")
+    ]
 
 
 def _members_wait(view: View) -> list[str]:
@@ -302,18 +319,20 @@ def _members_wait(view: View) -> list[str]:
         if isinstance(fact, Unknown):
             out.append(f"group {c.group} cannot be seen: {fact.why}")
         elif fact.where.status != "running":
-            out.append(f"group {c.group} is {fact.where.status}" + (f" ({fact.where.reason})" if fact.where.reason else ""))
+            out.append(
+                f"group {c.group} is {fact.where.status}" + (f" ({fact.where.reason})" if fact.where.reason else "")
+            )
     return out
 
 
-@rule(before_freeze)
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
 def stopped_by_hand(view: View) -> Decision | None:
     """Producers that a person stops are stopped before the freeze's clock starts."""
     people = [p.name for p in view.record.policy.producers if p.manual]
     return answered(view, Ask.STOP_BY_HAND, f"a person has to stop {', '.join(people)}") if people else None
 
 
-@rule(before_freeze)
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
 def freeze_begun(view: View) -> Decision | None:
     """The freeze's clock starts before the first producer is stopped."""
     return act(Act.BEGIN_FREEZE, "everything is ready for the freeze")
@@ -322,7 +341,7 @@ def freeze_begun(view: View) -> Decision | None:
 # ------------------------------------------------------------------------------------------------ in the freeze
 
 
-@rule(fencing, Fact.PRODUCERS)
+@rule(fencing, Fact.PRODUCERS, step=Step.STOP_PRODUCERS)
 def producers_stopped(view: View) -> Decision | None:
     """Every producer says stopped."""
     open_ = [p for p in driven(view) if seen(view, p).status != "stopped"]
@@ -334,7 +353,7 @@ def producers_stopped(view: View) -> Decision | None:
     return wait(f"producers cannot be observed: {text}")
 
 
-@rule(fencing, Fact.DENY)
+@rule(fencing, Fact.DENY, step=Step.STOP_PRODUCERS)
 def denied(view: View) -> Decision | None:
     """Writes to the source are denied once everybody says stopped."""
     if not view.record.begun(Row.FENCE):
@@ -351,7 +370,7 @@ def _deny_in_force(view: View, repair: Act) -> Decision | None:
     return None
 
 
-@rule(fencing, Fact.PROOF)
+@rule(fencing, Fact.PROOF, step=Step.STOP_PRODUCERS)
 def fence_proven(view: View) -> Decision | None:
     """The ends stand still, no transaction is open, and no producer is active, over a settle time."""
     proof = view.proof
@@ -387,18 +406,20 @@ def still_stopped(view: View) -> Decision | None:
     return wait(f"producers cannot be observed: {named(view, open_)}") if open_ else None
 
 
-@rule(certifying, Fact.DRAIN, Fact.VERIFIER)
+@rule(certifying, Fact.DRAIN, Fact.VERIFIER, step=Step.DRAIN)
 def drained(view: View) -> Decision | None:
     """Every group has read the source up to the fence, certified and verified by reading; for each certificate."""
-    waits: list[str] = []
-    for subject in _subjects(view):
+    waits: list[Decision] = []
+    subjects = _subjects(view)
+    for subject in subjects:
         decision = _certified(view, subject)
-        if decision is not None and decision.kind != "wait":
+        if decision is not None and decision.kind is not Kind.WAIT:
             return decision
         if decision is not None:
-            waits.append(decision.why)
-    blocked = view.record.policy.drain_first or len(waits) == len(_subjects(view))
-    return wait("; ".join(waits)) if waits and blocked else None
+            waits.append(decision)
+    if not waits or len(waits) < len(subjects):
+        return None
+    return replace(wait("; ".join(w.why for w in waits)), step=waits[0].step)
 
 
 def _subjects(view: View) -> list[str]:
@@ -418,7 +439,8 @@ def _certified(view: View, subject: str) -> Decision | None:
         return wait(f"{who} has not drained the source: {drain.text}")
     if not _certificate_holds(view, subject, drain):
         return act(Act.CERTIFY, f"{who} has nothing left to read", subject)
-    return _verified(view, subject, drain.substance, who)
+    verified = _verified(view, subject, drain.substance, who)
+    return None if verified is None else replace(verified, step=Step.VERIFY_DRAIN)
 
 
 def _certificate_holds(view: View, subject: str, drain: DrainFact) -> bool:
@@ -441,9 +463,13 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
     if verdict == "verified":
         return act(Act.RECORD_VERIFICATION, f"reading confirms that {who} has nothing left to read", subject)
     if verdict == "fence_broken":
-        return end_or_stop(record, "FenceBroken", f"the verifier found the source written to after the fence: {verifier.text}")
+        return end_or_stop(
+            record, "FenceBroken", f"the verifier found the source written to after the fence: {verifier.text}"
+        )
     if verdict == "not_drained":
-        return end_or_stop(record, "GuardViolated", f"the certificate says drained, but reading found records left: {verifier.text}")
+        return end_or_stop(
+            record, "GuardViolated", f"the certificate says drained, but reading found records left: {verifier.text}"
+        )
     if verdict is not None or verifier.state in ("gone", "absent"):
         why = f"the armed verifier is {verifier.state}, so this advancer reads what {who} has left"
         return retell(view, Act.READ_TAILS, why, f"reading what {who} has left", subject)
@@ -452,7 +478,7 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
     return wait(f"the verifier's answer for {who}")
 
 
-@rule(fenced)
+@rule(fenced, step=Step.SWITCH_PRODUCERS)
 def cutover_approved(view: View) -> Decision | None:
     """A person accepts the cut-over on this evidence, where the spec wants it."""
     return answered(view, Ask.CUTOVER, "the cut-over has to be accepted", refused=resume)
@@ -461,20 +487,20 @@ def cutover_approved(view: View) -> Decision | None:
 # ------------------------------------------------------------------------------------------------- the switch
 
 
-@rule(fenced)
+@rule(fenced, step=Step.SWITCH_PRODUCERS)
 def switch_intended(view: View) -> Decision | None:
     """The point of no timer: written down before the first producer is pointed to the target."""
     return act(Act.INTEND_SWITCH, "the fence holds and everybody is stopped")
 
 
-@rule(switching, Fact.PRODUCERS, Fact.TARGET)
+@rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
 def switch_in_time(view: View) -> Decision | None:
     """A point that came too late ends nothing: producers that run on the source again are fenced anew."""
     back = [p for p in driven(view) if seen(view, p).runs_on("source")]
     return start_over(view, f"on the source by themselves: {named(view, back)}") if back else None
 
 
-@rule(switching, Fact.PRODUCERS)
+@rule(switching, Fact.PRODUCERS, step=Step.SWITCH_PRODUCERS)
 def producers_pointed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the target."""
     open_ = [p for p in driven(view) if not seen(view, p).runs_on("target")]
@@ -488,20 +514,24 @@ def producers_pointed(view: View) -> Decision | None:
     return retell(view, Act.POINT_PRODUCERS, f"not on the target: {text}", f"not on the target yet: {text}")
 
 
-@rule(switching)
+@rule(switching, step=Step.SWITCH_PRODUCERS)
 def started_by_hand(view: View) -> Decision | None:
     """Producers that a person starts are confirmed by that person; no timer decides for them."""
     people = [p.name for p in view.record.policy.producers if p.manual]
-    return answered(view, Ask.START_BY_HAND, f"a person has to start {', '.join(people)} on the target") if people else None
+    return (
+        answered(view, Ask.START_BY_HAND, f"a person has to start {', '.join(people)} on the target")
+        if people
+        else None
+    )
 
 
-@rule(switching)
+@rule(switching, step=Step.SWITCH_PRODUCERS)
 def freeze_ended(view: View) -> Decision | None:
     """The freeze ends when every producer runs on the target."""
     return act(Act.END_FREEZE, "every producer runs on the target")
 
 
-@rule(lambda r: switched(r) and not r.done(Row.WIDE_DENY))
+@rule(lambda r: switched(r) and not r.done(Row.WIDE_DENY), step=Step.SWITCH_PRODUCERS)
 def deny_widened(view: View) -> Decision | None:
     """The DENY covers everybody, so that a process that slept through the switch gets an error."""
     return act(Act.WIDEN_DENY, "every producer runs on the target")
@@ -510,7 +540,7 @@ def deny_widened(view: View) -> Decision | None:
 # ---------------------------------------------------------------------------------------------------- the groups
 
 
-@rule(releasing, Fact.GROUPS)
+@rule(releasing, Fact.GROUPS, step=Step.SWITCH_CONSUMERS)
 def groups_moved(view: View) -> Decision | None:
     """Each group that has drained is released to the target, from its log start; one that cannot does not hold others."""
     waits, stops = [], []
@@ -518,9 +548,9 @@ def groups_moved(view: View) -> Decision | None:
         if view.focus not in (None, consumer.group) or view.record.done(Row.SWITCH_GROUP, consumer.group):
             continue
         decision = _group(view, consumer)
-        if decision.kind == "wait":
+        if decision.kind is Kind.WAIT:
             waits.append(decision.why)
-        elif decision.kind == "stop":
+        elif decision.kind is Kind.STOP:
             stops.append(decision)
         else:
             return decision
@@ -540,9 +570,13 @@ def _group(view: View, consumer: Member) -> Decision:
         return _release(view, consumer, fact)
     if fact.where.runs_on("target") and fact.unseeded == 0:
         return act(Act.FINISH_GROUP, f"group {group} reads the target", group)
+    if fact.unseeded is None:
+        return wait(f"the offsets of group {group} on the target cannot be read")
     if consumer.manual and fact.unseeded:
         if fact.members == 0:
-            return act(Act.SEED_GROUP, f"group {group} has no offset on {fact.unseeded} partition(s) of the target", group)
+            return act(
+                Act.SEED_GROUP, f"group {group} has no offset on {fact.unseeded} partition(s) of the target", group
+            )
         return wait(f"group {group} has no committed offset on {fact.unseeded} partition(s) of the target")
     where = f"group {group} is {fact.where.status}" + (f" on the {fact.where.side}" if fact.where.side else "")
     text = where + (f" ({fact.where.reason})" if fact.where.reason else "")
@@ -572,26 +606,28 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
 # ------------------------------------------------------------------------------------------------------- the end
 
 
-@rule(all_moved, Fact.ORDER_PROOF)
+@rule(all_moved, Fact.ORDER_PROOF, step=Step.VERIFY)
 def order_proven(view: View) -> Decision | None:
     """Spark reads both topics: nothing lost, nothing crossed."""
     proof = view.order_proof
     if isinstance(proof, Unknown):
         return wait(f"the order proof cannot be looked up: {proof.why}")
     if proof.verdict is None:
-        return act(Act.PROVE_ORDER, "every producer and every group is on the target")
+        return retell(
+            view, Act.PROVE_ORDER, "every producer and every group is on the target", "the order proof (Spark)"
+        )
     if proof.verdict not in ("proven", "partly_proven"):
         return stop("GuardViolated", f"the order proof says {proof.verdict}: {proof.text}")
     return None
 
 
-@rule(lambda r: all_moved(r) and r.in_effect(Row.ARM))
+@rule(lambda r: all_moved(r) and r.in_effect(Row.ARM), step=Step.VERIFY)
 def disarmed(view: View) -> Decision | None:
     """Participants follow at leisure again."""
     return act(Act.DISARM, "the migration ends")
 
 
-@rule(all_moved)
+@rule(all_moved, step=Step.VERIFY)
 def finished(view: View) -> Decision | None:
     """The migration is done; its topics are free again."""
     return act(Act.FINISH, "the order is proven")

@@ -38,7 +38,9 @@ def nothing_against(view: View) -> Decision | None:
     if isinstance(source, Unknown):
         return wait(f"the source cannot be looked at: {source.why}")
     if not source.exists:
-        return act(Act.FINISH_RETIREMENT if _deleting(view.record) else Act.CLOSE_GONE, "the source does not exist any more")
+        return act(
+            Act.FINISH_RETIREMENT if _deleting(view.record) else Act.CLOSE_GONE, "the source does not exist any more"
+        )
     if not source.against:
         return None
     text = "; ".join(source.against)

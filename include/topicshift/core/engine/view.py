@@ -194,13 +194,13 @@ class DenyFact:
 
 @dataclass(frozen=True)
 class GroupFact:
-    """A consumer group at its switch. ``unseeded``: partitions of the target without a commit; ``beyond``: commits on
-    the target beyond its log start, in words; ``members``: live members, None where they could not be counted.
+    """A consumer group. At its switch also: ``members`` (live ones) and ``unseeded`` (partitions of the target without a
+    commit), None where they were not counted, and ``beyond``: commits on the target beyond its log start, in words.
     """
 
     where: Whereabouts
-    members: int | None
-    unseeded: int
+    members: int | None = None
+    unseeded: int | None = None
     beyond: str = ""
 
 

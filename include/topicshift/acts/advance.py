@@ -1,0 +1,179 @@
+"""The loop that runs a migration: observe, decide, take the seat, act, observe again.
+
+Airflow's tasks, the command line, the resume DAG, the tests and the simulator all call :func:`advance`. Several
+advancers may drive one migration at once: acts are serialised by the seat in the journal, the others observe and wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from topicshift.acts.context import SEAT_S, MigrationContext
+from topicshift.acts.observe import observe
+from topicshift.core import errors
+from topicshift.core.engine.decision import Decision, Kind
+from topicshift.core.engine.engine import Wanted, next_act
+from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.words import ORDER, Act, Ask, Step
+from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
+
+POLL_S = 0.1
+"""Seconds between two looks while producers stand still."""
+
+CALM_POLL_S = 0.5
+"""Seconds between two looks while nobody is held up."""
+
+PATIENCE_S = 10.0
+"""Seconds of waiting after which :func:`advance` returns, so that a task defers and gives its slot free."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The wanted step is done (or the migration has ended): ``why`` in words."""
+
+    why: str
+    record: Record
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Nothing can be done now. ``decision`` says what is waited for; ``other`` names another advancer that acts."""
+
+    decision: Decision
+    other: str = ""
+
+    @property
+    def why(self) -> str:
+        """What is waited for, in words."""
+        return self.other or self.decision.why
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A person has to answer ``ask`` (about ``subject``) before anything goes on; ``about`` is what the answer is for."""
+
+    ask: Ask
+    subject: str
+    about: dict[str, Any]
+    decision: Decision
+    view: View
+
+
+Outcome = Done | Waiting | Asking
+
+
+def beyond(decision: Decision, until: Step | None, order: tuple[Step, ...]) -> bool:
+    """Whether a decision belongs to a later step than the one that is to be reached."""
+    return until is not None and decision.step is not None and order.index(decision.step) > order.index(until)
+
+
+def advance(
+    ctx: MigrationContext,
+    *,
+    until: Step | None = None,
+    focus: str | None = None,
+    wanted: Wanted = "forward",
+    patience_s: float = PATIENCE_S,
+    through: Step | None = None,
+) -> Outcome:
+    """Advance the migration until step ``until`` is done (None: to its end), a person is needed, or patience is over.
+
+    ``focus`` is a consumer group: the others are left alone. ``through`` is a later step up to which acts are performed
+    as well while producers stand still; its questions are left to the task whose step they belong to.
+
+    Raises the error of a decision to stop (``FenceBroken``, ``AmbiguousState``, ...), and ``OwnershipLost``.
+    """
+    from topicshift.acts.questions import about_of
+
+    last = ctx.clock.now()
+    while True:
+        record = ctx.refresh()
+        order = ORDER[record.policy.cutover]
+        view = observe(ctx, record, wanted, focus)
+        decision = next_act(view)
+        if decision.kind is Kind.OVER:
+            return Done(decision.why, record)
+        reach = through if through is not None and record.freeze is not None else until
+        if beyond(decision, until, order) and (decision.kind is Kind.ASK or beyond(decision, reach, order)):
+            return Done(decision.why, record)
+        if decision.kind is Kind.STOP:
+            raise _error(decision)
+        if decision.kind is Kind.ASK:
+            assert decision.ask is not None
+            about = about_of(decision.ask, decision.subject, record, view)
+            return Asking(decision.ask, decision.subject, about, decision, view)
+        other = perform(ctx, view, decision) if decision.kind is Kind.ACT else ""
+        if other is None:
+            last = ctx.clock.now()
+            continue
+        _say(ctx, other or decision.why)
+        if (ctx.clock.now() - last).total_seconds() >= patience_s:
+            return Waiting(decision, other)
+        ctx.clock.sleep(POLL_S if record.freeze is not None else CALM_POLL_S)
+
+
+def perform(ctx: MigrationContext, view: View, decision: Decision) -> str | None:
+    """Take the seat and perform one act; None once it was performed, else why it was not, in words.
+
+    A passing fault is no failure: the act is decided on anew. What the view shows must still be what the journal holds
+    once the seat is taken, for somebody else may have acted in between.
+    """
+    from topicshift.acts.registry import performer
+
+    act = decision.act
+    assert act is not None
+    run = performer(ctx, act)
+    if run is None:
+        return f"{act.value} is for another task: {decision.why}"
+    got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S)
+    if got is None:
+        seat = ctx.journal.seat(view.record.migration_id)
+        return f"{seat.holder} is at {seat.act}" if seat is not None else "somebody else acts"
+    ctx.claim, ctx.seat = got
+    try:
+        if not _same(ctx, view.record):
+            return None
+        return _carry_out(ctx, view, decision, run)
+    finally:
+        seat, ctx.seat = ctx.seat, None
+        ctx.journal.leave_seat(seat)
+
+
+def _same(ctx: MigrationContext, before: Record) -> bool:
+    now = ctx.refresh()
+    return (now.state, now.plan_hash, now.steps) == (before.state, before.plan_hash, before.steps)
+
+
+def _carry_out(
+    ctx: MigrationContext, view: View, decision: Decision, run: Callable[[MigrationContext, View, Decision], None]
+) -> str | None:
+    assert decision.act is not None
+    key = f"{decision.act.value}:{decision.subject}" if decision.subject else decision.act.value
+    ctx.log(f"{key}: {decision.why}")
+    ctx.memory.said = ""
+    try:
+        run(ctx, view, decision)
+    except OwnershipLost:
+        raise
+    except Transient as error:
+        return f"{key} is tried again: {error}"
+    finally:
+        ctx.memory.told[key] = ctx.clock.now()
+    return None
+
+
+def _say(ctx: MigrationContext, text: str) -> None:
+    if text != ctx.memory.said:
+        ctx.log(f"waiting: {text}")
+        ctx.memory.said = text
+
+
+def _error(decision: Decision) -> TopicshiftError:
+    kind = getattr(errors, decision.error or "Refused")
+    error: TopicshiftError = kind(f"{decision.why}. {decision.do}".strip())
+    return error
+
+
+__all__ = ["Act", "Asking", "Done", "Outcome", "Waiting", "advance", "perform"]

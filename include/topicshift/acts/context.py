@@ -1,0 +1,266 @@
+"""The context of one advancer: the migration, its ports, and what this advancer remembers between two looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from topicshift.core.engine.view import Member, Policy, Record, StepRecord
+from topicshift.core.engine.words import Act, Ask, MigrationState, StepState
+from topicshift.core.errors import OwnershipLost, Refused, Transient
+from topicshift.core.spec.model import Approval, Spec
+from topicshift.ports import (
+    Claim,
+    Clock,
+    ClusterAdmin,
+    ControlContext,
+    Controller,
+    DrainReader,
+    EvidenceStore,
+    Executor,
+    Journal,
+    MigrationRow,
+    Participant,
+    ParticipantState,
+    Seat,
+    Verifier,
+)
+
+if TYPE_CHECKING:
+    from topicshift.acts.drain import DrainTaker
+    from topicshift.core.drain.gate import Gate
+    from topicshift.core.fence.decision import FenceSample
+
+SEAT_S = 30.0
+"""Seconds for which an advancer holds the seat of one act; what it may send, it sends within that time."""
+
+SPARK_ACTS = frozenset({Act.MEASURE_IMPACT, Act.START_VERIFIER, Act.PROVE_ORDER})
+"""Acts that start a Spark driver. An Airflow task that is no Spark task leaves them to the task that is."""
+
+
+@dataclass
+class Memory:
+    """What one advancer remembers: series of samples, and when it performed which act."""
+
+    samples: list[FenceSample] = field(default_factory=list)
+    deny_shown: bool = False
+    takers: dict[str, DrainTaker] = field(default_factory=dict)
+    gate: Gate | None = None
+    told: dict[str, datetime] = field(default_factory=dict)
+    said: str = ""
+
+
+@dataclass
+class Ports:
+    """The world of one advancer. Clients are made when they are first used, by the callables given here."""
+
+    journal: Journal
+    evidence: EvidenceStore
+    clock: Clock
+    executor: Executor
+    make_admin: Callable[[], ClusterAdmin]
+    make_reader: Callable[[], DrainReader]
+    make_controller: Callable[[str, ClusterAdmin], Controller]
+    verifier: Verifier
+    run_job: Callable[[MigrationContext, Act], None] | None = None
+    """Runs a Spark job to its end (or starts the armed one); None where this advancer cannot."""
+    owner_alive: Callable[[str], bool | None] = lambda _: None
+    reader_evidence: Callable[[Spec], Any] | None = None
+    """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
+
+    @cached_property
+    def admin(self) -> ClusterAdmin:
+        """The cluster."""
+        return self.make_admin()
+
+    @cached_property
+    def reader(self) -> DrainReader:
+        """What drain certificates are made from."""
+        return self.make_reader()
+
+
+@dataclass
+class MigrationContext:
+    """One advancer's hold on one migration.
+
+    ``holder`` names the process that acts (for the seat), ``actor`` whom the audit trail names. ``begin_by`` is the
+    latest moment at which a freeze may begin. ``attempts`` counts the freezes that were ended before.
+    """
+
+    ports: Ports
+    row: MigrationRow
+    claim: Claim
+    holder: str
+    log: Callable[[str], None]
+    began_at: datetime
+    actor: str = "topicshift"
+    begin_by: datetime | None = None
+    seat: Seat | None = None
+    memory: Memory = field(default_factory=Memory)
+    controllers: dict[str, Controller] = field(default_factory=dict)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec as accepted when the migration was opened."""
+        return Spec.model_validate(dict(self.row.spec))
+
+    @property
+    def journal(self) -> Journal:
+        """The journal."""
+        return self.ports.journal
+
+    @property
+    def admin(self) -> ClusterAdmin:
+        """The cluster."""
+        return self.ports.admin
+
+    @property
+    def clock(self) -> Clock:
+        """The clock."""
+        return self.ports.clock
+
+    # ------------------------------------------------------------------------------------------------ the journal
+
+    def refresh(self) -> Record:
+        """Read the migration anew, and go on under its newest epoch as long as the owner is the same.
+
+        Raises ``OwnershipLost`` where another owner has it by now.
+        """
+        self.row = self.journal.current(self.row.migration_id)
+        if self.row.owner != self.claim.owner:
+            raise OwnershipLost(
+                f"{self.row.migration_id} is owned by {self.row.owner} since epoch {self.row.epoch}, no longer by "
+                f"{self.claim.owner}. Nothing was changed. Look at the new owner's run instead."
+            )
+        self.claim = replace(self.claim, epoch=self.row.epoch)
+        return self.record()
+
+    def record(self) -> Record:
+        """The migration as the engine needs it."""
+        rows = self.journal.steps(self.row.migration_id)
+        return Record(
+            migration_id=self.row.migration_id,
+            source=self.row.source,
+            target=self.row.target,
+            state=MigrationState(self.row.state),
+            active=self.row.active,
+            plan_hash=self.row.plan_hash,
+            policy=self.policy,
+            steps={r.step: StepRecord(StepState(r.state), r.data, r.finished_at) for r in rows},
+            epoch=self.row.epoch,
+        )
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What the spec wants, in the engine's words."""
+        spec = self.spec
+        wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
+        people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
+        return Policy(
+            cutover=spec.cutover,
+            producers=tuple(Member(p.name, manual=self.controller(p.kind).needs_person) for p in spec.producers),
+            consumers=tuple(
+                Member(c.name, group=c.group, manual=self.controller(c.kind).needs_person) for c in spec.consumers
+            ),
+            required=people | {ask for ask, wanted in wants.items() if wanted is Approval.REQUIRED},
+            freeze_budget=spec.freeze_budget,
+        )
+
+    def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
+        """One event of the audit trail."""
+        self.journal.event(self.claim, kind, actor or self.actor, data)
+
+    # ----------------------------------------------------------------------------------------------- evidence
+
+    def write(self, name: str, data: str | bytes) -> str:
+        """Write one evidence file; returns its URL."""
+        return self.ports.evidence.write(self.row.migration_id, name, data)
+
+    def read(self, name: str) -> bytes:
+        """One evidence file that must be there. Raises ``Refused`` naming it."""
+        data = self.ports.evidence.read(self.row.migration_id, name)
+        if data is None:
+            raise Refused(
+                f"Evidence {name} of {self.row.migration_id} is missing, so the step that needs it is refused. "
+                "Run the step that writes it again."
+            )
+        return data
+
+    # ------------------------------------------------------------------------------------------- participants
+
+    @cached_property
+    def producers(self) -> list[Participant]:
+        """The declared producers."""
+        return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in self.spec.producers]
+
+    @cached_property
+    def consumers(self) -> list[Participant]:
+        """The declared consumers."""
+        return [Participant(c.name, "consumer", c.kind, group=c.group) for c in self.spec.consumers]
+
+    def consumer(self, group: str) -> Participant:
+        """The declared consumer of a group. Raises ``Refused`` where there is none (any more)."""
+        for consumer in self.consumers:
+            if consumer.group == group:
+                return consumer
+        raise Refused(f"The spec declares no consumer of group {group!r} (any more).")
+
+    def controller(self, kind: str) -> Controller:
+        """The controller of a kind; made once. Raises ``SpecError`` for an unknown kind."""
+        if kind not in self.controllers:
+            self.controllers[kind] = self.ports.make_controller(kind, self.admin)
+        return self.controllers[kind]
+
+    def control(self, lease_until: datetime | None = None) -> ControlContext:
+        """The context for a controller's act; ``lease_until`` ends a pause."""
+        row = self.row
+        return ControlContext(row.migration_id, row.source, row.target, self.claim.epoch, lease_until)
+
+    def driven(self, participants: Sequence[Participant]) -> list[Participant]:
+        """Those that a controller moves."""
+        return [p for p in participants if not self.controller(p.kind).needs_person]
+
+    def by_kind(self, participants: Sequence[Participant]) -> list[tuple[Controller, list[Participant]]]:
+        """Participants by controller, those under a lease first.
+
+        A kill in between must not leave those with a lease to go on with the source by themselves while others already
+        write to the target.
+        """
+        kinds: dict[str, list[Participant]] = {}
+        for p in participants:
+            kinds.setdefault(p.kind, []).append(p)
+        ordered = sorted(kinds, key=lambda k: not getattr(self.controller(k), "leased", False))
+        return [(self.controller(k), kinds[k]) for k in ordered]
+
+    def observe(self, participants: Sequence[Participant]) -> list[ParticipantState]:
+        """What every controller sees, one state for each participant asked, in the order asked."""
+        found: dict[tuple[str, str], ParticipantState] = {}
+        for controller, members in self.by_kind(participants):
+            for state in controller.observe(self.control(), members):
+                found[state.participant.role, state.participant.name] = state
+        return [
+            found.get((p.role, p.name))
+            or ParticipantState(p, "unknown", None, reason=f"its controller ({p.kind}) gave no answer for {p.name}")
+            for p in participants
+        ]
+
+    # ----------------------------------------------------------------------------------------------- the seat
+
+    def check_seat(self) -> None:
+        """Call it just before each effect: an advancer that was stalled sends nothing on an old intent.
+
+        Raises ``Transient`` where the time of the seat is over.
+        """
+        if self.seat is not None and self.clock.now() >= datetime.fromisoformat(self.seat.until):
+            raise Transient(
+                f"This process was held up for longer than an act may take ({SEAT_S:g} s), so {self.seat.act} is not "
+                "carried on. It looks again."
+            )
+
+    def close(self) -> None:
+        """Let the controllers go."""
+        for controller in self.controllers.values():
+            controller.close()
