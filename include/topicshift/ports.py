@@ -7,7 +7,7 @@ holds each fake against the real thing. Methods raise the errors of :mod:`topics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -376,6 +376,9 @@ class Executor(Protocol):
 
     def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The result of each call, or the ``TopicshiftError`` that it raised, as a value. Other errors are raised."""
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The result of a coroutine, from plain code."""
 
 
 class Clock(Protocol):

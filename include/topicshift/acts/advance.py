@@ -52,7 +52,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Asking:
-    """A person has to answer ``ask`` (about ``subject``) before anything goes on; ``about`` is what the answer is for."""
+    """A person has to answer ``ask`` (of ``subject``) before anything goes on; ``about`` is what the answer is for."""
 
     ask: Ask
     subject: str

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
-from topicshift.core.engine.words import Act, Ask, MigrationState, StepState
+from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState
 from topicshift.core.errors import OwnershipLost, Refused, Transient
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import (
@@ -31,8 +31,10 @@ from topicshift.ports import (
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
+    from topicshift.core.drain.certificate import DrainCertificate
     from topicshift.core.drain.gate import Gate
     from topicshift.core.fence.decision import FenceSample
+    from topicshift.core.fence.record import FenceRecord
 
 SEAT_S = 30.0
 """Seconds for which an advancer holds the seat of one act; what it may send, it sends within that time."""
@@ -48,6 +50,8 @@ class Memory:
     samples: list[FenceSample] = field(default_factory=list)
     deny_shown: bool = False
     takers: dict[str, DrainTaker] = field(default_factory=dict)
+    certificates: dict[str, DrainCertificate] = field(default_factory=dict)
+    fence: FenceRecord | None = None
     gate: Gate | None = None
     told: dict[str, datetime] = field(default_factory=dict)
     said: str = ""
@@ -111,6 +115,20 @@ class MigrationContext:
     def journal(self) -> Journal:
         """The journal."""
         return self.ports.journal
+
+    def fence_of(self, record: Record) -> FenceRecord:
+        """The proven fence, from the journal. Raises ``Refused`` where none is proven now."""
+        from topicshift.core.fence.record import FenceRecord
+
+        row = record.step(Row.FENCE)
+        if row is None or row.state is not StepState.DONE:
+            raise Refused(
+                f"There is no proven fence on {record.source} now. Nothing was changed; begin a freeze again."
+            )
+        data = row.data["record"]
+        if self.memory.fence is None or self.memory.fence.taken_at != data["taken_at"]:
+            self.memory.fence = FenceRecord.model_validate(data)
+        return self.memory.fence
 
     @property
     def admin(self) -> ClusterAdmin:

@@ -5,6 +5,8 @@ The JSON of :class:`DrainCertificate` is a public contract (``topicshift drain -
 
 from __future__ import annotations
 
+import hashlib
+import json
 from enum import StrEnum
 
 from pydantic import Field
@@ -70,3 +72,19 @@ class DrainCertificate(Model):
     """Age in seconds after which this certificate is void."""
     issued_by: str | None = None
     """Run and epoch that took it; a restart voids it. None for a certificate taken by hand."""
+
+    @property
+    def substance(self) -> str:
+        """SHA-256 of what this certificate says: topic id, fence and each group's verdict, without time and offsets.
+
+        A certificate that is taken anew has the same substance as long as it says the same, so that an approval of it,
+        and its verification, go on to hold.
+        """
+        said = {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "fence": sorted((self.fence_offsets or {}).items()),
+            "verdict": self.verdict,
+            "groups": sorted((g.group, g.verdict) for g in self.groups),
+        }
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()

@@ -29,7 +29,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision, with its reason in words; ``do`` says what a person should do. ``subject`` is a consumer group where the act concerns one.
+    """One decision, with its reason in words; ``do`` says what a person should do.
+
+    ``subject`` is a consumer group where the act concerns one.
 
     ``rule`` is the rule that decided, ``step`` the step that it belongs to (None: at any step). ``until`` is the moment
     (ISO 8601) at which a wait ends by itself, if known.
@@ -90,7 +92,7 @@ def wait(why: str, until: str = "") -> Decision:
 
 
 def stop(error: str, why: str, do: str = "") -> Decision:
-    """Go no further; ``error`` is the name of a type in :mod:`topicshift.core.errors`, ``do`` the advice to a person."""
+    """Go no further; ``error`` is the name of a type in :mod:`topicshift.core.errors`, ``do`` is the advice."""
     return Decision(Kind.STOP, why, error=error, do=do)
 
 

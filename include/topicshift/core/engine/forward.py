@@ -240,7 +240,7 @@ def armed(view: View) -> Decision | None:
 
 @rule(before_freeze, Fact.TRANSACTIONS, step=Step.STOP_PRODUCERS)
 def transactions_settled(view: View) -> Decision | None:
-    """Transactions that stand still end before anybody is stopped; one that hangs is aborted on a person's word alone."""
+    """Transactions that stand still end before anybody is stopped; a person alone has a hanging one aborted."""
     found = view.transactions
     if isinstance(found, Unknown):
         return wait(f"the transactions on the source cannot be read: {found.why}")
@@ -542,7 +542,7 @@ def deny_widened(view: View) -> Decision | None:
 
 @rule(releasing, Fact.GROUPS, step=Step.SWITCH_CONSUMERS)
 def groups_moved(view: View) -> Decision | None:
-    """Each group that has drained is released to the target, from its log start; one that cannot does not hold others."""
+    """Each group that has drained is released to the target, at the log start; one that cannot holds up no other."""
     waits, stops = [], []
     for consumer in view.record.policy.consumers:
         if view.focus not in (None, consumer.group) or view.record.done(Row.SWITCH_GROUP, consumer.group):

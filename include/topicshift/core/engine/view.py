@@ -31,7 +31,7 @@ UNASKED: Final = Unknown("it was not asked")
 
 @dataclass(frozen=True)
 class Member:
-    """A declared participant as the engine needs it. ``group`` is empty for a producer; ``manual``: a person moves it."""
+    """A declared participant. ``group`` is empty for a producer; ``manual``: a person moves it."""
 
     name: str
     group: str = ""
@@ -40,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the spec (and the installation) want of this migration. ``required``: questions that a person must answer."""
+    """What the spec wants of this migration. ``required``: questions that a person must answer."""
 
     cutover: Cutover
     producers: tuple[Member, ...]
@@ -157,7 +157,7 @@ class PlanFact:
 
 @dataclass(frozen=True)
 class TargetFact:
-    """The target against the plan. ``wrong`` names every difference that cannot be mended; ``used`` is the sum of END_U.
+    """The target against the plan. ``wrong``: differences that cannot be mended, in words; ``used``: the sum of END_U.
 
     ``missing_acls`` are bindings of the plan that are not in force.
     """
@@ -194,8 +194,8 @@ class DenyFact:
 
 @dataclass(frozen=True)
 class GroupFact:
-    """A consumer group. At its switch also: ``members`` (live ones) and ``unseeded`` (partitions of the target without a
-    commit), None where they were not counted, and ``beyond``: commits on the target beyond its log start, in words.
+    """A consumer group. ``members`` (live ones) and ``unseeded`` (partitions of the target without a commit) are None
+    where they were not counted. ``beyond``: commits on the target beyond its log start, in words.
     """
 
     where: Whereabouts

@@ -1,0 +1,480 @@
+"""Observe: ask the world for exactly the facts that a decision needs, all at once, and make a view of the answers.
+
+Questions are asked side by side, each at most once; facts are worked out from the answers alone. What could not be
+read becomes an :class:`~topicshift.core.engine.view.Unknown` with the reason.
+
+Rows that are read here: ``fence`` (topic_id, partitions, acls_added, record), ``wide_deny`` (acls_added),
+``create_target`` (topic_id, partitions, configs, acls_added), ``lengthen_retention`` (set), ``certificate`` (substance,
+taken_at), ``verification`` (substance, question: the SHA-256 of the certificate that was handed to the verifier).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.drain import DrainTaker
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.plan import make_plan
+from topicshift.acts.questions import answers_of
+from topicshift.acts.transactions import open_transactions
+from topicshift.core.drain.gate import Gate
+from topicshift.core.engine.engine import Wanted, facts_needed, table_of
+from topicshift.core.engine.forward import releasing
+from topicshift.core.engine.view import (
+    DenyFact,
+    DrainFact,
+    FenceFact,
+    GateFact,
+    GroupFact,
+    JobFact,
+    PlanFact,
+    ProofFact,
+    Record,
+    SourceFact,
+    TargetFact,
+    TransactionsFact,
+    Unknown,
+    VerifierFact,
+    View,
+    Whereabouts,
+)
+from topicshift.core.engine.words import Fact, Row
+from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
+from topicshift.core.fence import hanging
+from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
+from topicshift.core.fence.record import Broken, compare
+from topicshift.core.kafka.cluster import Acl, TopicInfo
+from topicshift.core.plan.model import Plan
+from topicshift.core.proof.verification import same_topic_id
+from topicshift.ports import ParticipantState
+
+T = TypeVar("T")
+SETTLE = FenceSettings()
+_KEEP_S = 10.0
+_GATE_LOOK = DrainConfig(stuck_after_s=60.0)
+
+
+def observe(ctx: MigrationContext, record: Record, wanted: Wanted = "forward", focus: str | None = None) -> View:
+    """The view for a decision. Raises only what says that this very client may not ask (``AccessDenied`` is a fact)."""
+    return _Look(ctx, record, wanted, focus).view()
+
+
+class _Look:
+    """One look: the questions, their answers, and the facts that follow."""
+
+    def __init__(self, ctx: MigrationContext, record: Record, wanted: Wanted, focus: str | None) -> None:
+        self.ctx, self.record, self.wanted, self.focus = ctx, record, wanted, focus
+        self.needs = facts_needed(record, wanted)
+        self.table = table_of(record, wanted)
+        self.now = ctx.clock.now()
+        self.answers: dict[str, Any] = {}
+        self.releasing = releasing(record)
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def _questions(self) -> dict[str, Callable[[], Any]]:
+        ctx, record, needs, admin = self.ctx, self.record, self.needs, self.ctx.admin
+        source, target = record.source, record.target
+        ask: dict[str, Callable[[], Any]] = {}
+        if needs & {Fact.FENCE, Fact.PROOF, Fact.RETENTION, Fact.SOURCE}:
+            ask["source"] = lambda: admin.topic(source)
+        if needs & {Fact.FENCE, Fact.PROOF}:
+            ask["ends"] = lambda: admin.offsets(source)
+        if Fact.PROOF in needs:
+            partitions = range(int(self._fence_row()["partitions"])) if record.begun(Row.FENCE) else range(0)
+            ask["kafka_producers"] = lambda: admin.producers(source, partitions)
+            ask["transactions"] = lambda: admin.transactions(source)
+        if needs & {Fact.DENY, Fact.TARGET}:
+            ask["acls"] = admin.acls
+        if Fact.TARGET in needs or self.releasing:
+            ask["target"] = lambda: admin.topic(target)
+            ask["target_ends"] = lambda: self._ends(target)
+        if needs & {Fact.PRODUCERS, Fact.PROOF}:
+            driven = ctx.driven(ctx.producers)
+            ask["producers"] = lambda: ctx.observe(driven)
+        if Fact.GROUPS in needs:
+            ask["consumers"] = lambda: ctx.observe(ctx.consumers)
+        if Fact.GROUPS in needs and self.releasing:
+            groups = self._open_groups()
+            ask["members"] = lambda: admin.describe_groups(groups)
+            ask["commits"] = lambda: admin.commits(groups, target, self._partitions(target))
+        return ask | self._slow_questions()
+
+    def _slow_questions(self) -> dict[str, Callable[[], Any]]:
+        """Questions that are made of several, or that ask files."""
+        ctx, record, needs = self.ctx, self.record, self.needs
+        ask: dict[str, Callable[[], Any]] = {}
+        if Fact.PLAN in needs:
+            ask["plan"] = self._plan_now
+        if Fact.IMPACT in needs:
+            ask["impact"] = lambda: ctx.ports.evidence.read(record.migration_id, "impact.json")
+        if Fact.ORDER_PROOF in needs:
+            ask["order_proof"] = lambda: ctx.ports.evidence.read(record.migration_id, "order_proof.json")
+        if Fact.VERIFIER in needs:
+            ask["verifier"] = self._verifier_now
+        if Fact.TRANSACTIONS in needs:
+            ask["open_transactions"] = lambda: open_transactions(ctx.admin, record.source, ctx.clock)
+        if Fact.GATE in needs:
+            ask["gate"] = self._gate_now
+        if Fact.DRAIN in needs:
+            for subject in self._certificates():
+                ask[f"drain:{subject}"] = lambda subject=subject: self._drain_now(subject)
+        if Fact.SOURCE in needs and self.table == "retire":
+            ask["retirement"] = self._retirement_now
+        return ask
+
+    def _certificates(self) -> list[str]:
+        policy = self.record.policy
+        if policy.drain_first:
+            return [""]
+        return [g for g in policy.groups if self.focus in (None, g) and not self.record.begun(Row.SWITCH_GROUP, g)]
+
+    def _open_groups(self) -> list[str]:
+        groups = self.record.policy.groups
+        return [g for g in groups if self.focus in (None, g) and not self.record.done(Row.SWITCH_GROUP, g)]
+
+    def _ends(self, topic: str) -> Mapping[int, Any]:
+        try:
+            return self.ctx.admin.offsets(topic)
+        except NotFound:
+            return {}
+
+    def _partitions(self, topic: str) -> list[int]:
+        info = self.ctx.admin.topic(topic)
+        if info is None:
+            raise Unreadable(f"topic {topic} does not exist")
+        return sorted(info.replicas)
+
+    def _plan_now(self) -> Plan:
+        ctx = self.ctx
+        return make_plan(
+            ctx.spec,
+            ctx.admin,
+            impact=json.loads(ctx.read("impact.json")),
+            journal=ctx.journal,
+            migration_id=self.record.migration_id,
+            now=self.now,
+        )
+
+    def _verifier_now(self) -> VerifierFact:
+        verifier, record = self.ctx.ports.verifier, self.record
+        state, text = verifier.state()
+        answers = {}
+        for subject in record.policy.certificates:
+            asked = record.step(Row.VERIFICATION, subject)
+            answer = verifier.answer(subject) if asked is not None and asked.state.in_effect else None
+            if asked is not None and answer is not None and answer.get("question") == asked.data.get("question"):
+                answers[str(asked.data["substance"])] = str(answer.get("verdict"))
+                text = str(answer.get("reason") or text)
+        return VerifierFact(state, answers, text)
+
+    def _gate_now(self) -> GateFact:
+        ctx, memory = self.ctx, self.ctx.memory
+        if memory.gate is None:
+            memory.gate = Gate(ctx.spec.freeze_budget.total_seconds())
+        taker = memory.takers.setdefault("gate", self._taker("", fence=None))
+        certificate = ctx.ports.executor.run(lambda: taker.take(second_sample=False))
+        decision = memory.gate.add(certificate, self.now.timestamp())
+        return GateFact(decision.waits, too_late=ctx.begin_by is not None and self.now >= ctx.begin_by)
+
+    def _taker(self, subject: str, *, fence: FencePoint | None) -> DrainTaker:
+        ctx = self.ctx
+        evidence = ctx.ports.reader_evidence(ctx.spec) if ctx.ports.reader_evidence is not None else None
+        name = ctx.consumer(subject).name if subject else ""
+        inputs = DrainInputs.from_spec(ctx.spec, consumer=name, evidence=evidence)
+        issued = f"{ctx.claim.owner}#{ctx.claim.epoch}"
+        return DrainTaker(ctx.ports.reader, inputs, fence=fence, config=_GATE_LOOK, now=ctx.clock.now, issued_by=issued)
+
+    def _drain_now(self, subject: str) -> DrainFact:
+        ctx, memory = self.ctx, self.ctx.memory
+        fence = ctx.fence_of(self.record)
+        key = f"{subject}@{fence.taken_at}"
+        taker, last = memory.takers.get(key), memory.certificates.get(key)
+        if taker is None:
+            taker = memory.takers[key] = self._taker(subject, fence=FencePoint.of(fence))
+        run = ctx.ports.executor.run
+        certificate = run(lambda: taker.take(second_sample=False) if last is None else taker.refresh(last))
+        memory.certificates[key] = certificate
+        open_ = [g.group for g in certificate.groups if g.verdict.value != "drained"]
+        text = ", ".join([*open_[:10], *certificate.reasons[:5]])
+        return DrainFact(certificate.verdict.value, certificate.substance, text)
+
+    def _retirement_now(self) -> SourceFact:
+        from topicshift.acts.retire import look_at_source
+
+        fact: SourceFact = look_at_source(self.ctx, self.record)
+        return fact
+
+    # ---------------------------------------------------------------------------------------------------- facts
+
+    def view(self) -> View:
+        """Ask, and work the facts out."""
+        ctx, record = self.ctx, self.record
+        self.answers = ctx.ports.executor.gather(self._questions())
+        told = {key: (self.now - at).total_seconds() for key, at in ctx.memory.told.items()}
+        facts: dict[str, Any] = {
+            name: fact
+            for name, need, work in (
+                ("plan", Fact.PLAN, self._plan),
+                ("impact", Fact.IMPACT, lambda: self._job("impact", "measured")),
+                ("order_proof", Fact.ORDER_PROOF, lambda: self._job("order_proof", None)),
+                ("target", Fact.TARGET, self._target),
+                ("producers", Fact.PRODUCERS, self._producers),
+                ("groups", Fact.GROUPS, self._groups),
+                ("fence", Fact.FENCE, self._fence),
+                ("proof", Fact.PROOF, self._proof),
+                ("deny", Fact.DENY, self._deny),
+                ("verifier", Fact.VERIFIER, lambda: self._answer("verifier")),
+                ("gate", Fact.GATE, lambda: self._answer("gate")),
+                ("drain", Fact.DRAIN, self._drain),
+                ("transactions", Fact.TRANSACTIONS, self._transactions),
+                ("retention_at_risk", Fact.RETENTION, self._retention),
+                ("source", Fact.SOURCE, self._source),
+            )
+            if need in self.needs
+            for fact in [work()]
+        }
+        view = View(
+            record=record,
+            now=self.now,
+            began_at=ctx.began_at,
+            wanted=self.wanted,
+            focus=self.focus,
+            told=told,
+            **facts,
+        )
+        return answers_of(view)
+
+    def _answer(self, question: str) -> Any:
+        """The answer; an error of the product becomes an unknown fact."""
+        found = self.answers[question]
+        return Unknown(str(found)) if isinstance(found, TopicshiftError) else found
+
+    def _plan(self) -> PlanFact | Unknown:
+        plan = self._answer("plan")
+        if isinstance(plan, Unknown):
+            return plan
+        return PlanFact(plan.plan_hash, tuple(f.line() for f in plan.blocking()), self._plan_differs(plan))
+
+    def _plan_differs(self, plan: Plan) -> tuple[str, ...]:
+        from topicshift.acts.open import differences
+
+        if plan.plan_hash == self.record.plan_hash:
+            return ()
+        approved = self.ctx.ports.evidence.read(self.record.migration_id, "plan.json")
+        return tuple(differences(Plan.model_validate_json(approved), plan)) if approved is not None else ()
+
+    def _job(self, question: str, verdict: str | None) -> JobFact | Unknown:
+        data = self._answer(question)
+        if isinstance(data, Unknown):
+            return data
+        if data is None:
+            return JobFact(None)
+        try:
+            result = json.loads(data)
+        except ValueError:
+            return Unknown(f"{question}.json is not JSON")
+        return JobFact(verdict or str(result.get("verdict")), str(result.get("reason") or ""))
+
+    def _target(self) -> TargetFact | Unknown:
+        info, ends, acls = self._answer("target"), self._answer("target_ends"), self._answer("acls")
+        if isinstance(info, Unknown):
+            return info
+        if info is None:
+            return TargetFact(exists=False, used=0)
+        used: int | None = None
+        if not isinstance(ends, Unknown):
+            known = [ends[p].end if p in ends else None for p in info.replicas]
+            used = None if any(e is None for e in known) else sum(e for e in known if e is not None)
+        row = self.record.step(Row.CREATE_TARGET)
+        if row is None or not self.record.done(Row.CREATE_TARGET):
+            return TargetFact(True, "", used)
+        if isinstance(acls, Unknown):
+            return acls
+        wanted = [Acl(**a) for a in row.data["acls_added"]]
+        missing = tuple(str(a) for a in wanted if a not in acls)
+        return TargetFact(True, self._target_differs(info, row.data, used), used, missing)
+
+    def _target_differs(self, info: TopicInfo, planned: Mapping[str, Any], used: int | None) -> str:
+        if not same_topic_id(info.topic_id, str(planned.get("topic_id"))):
+            return f"it was deleted and made again (id {info.topic_id}, was {planned.get('topic_id')})"
+        if info.partitions != planned["partitions"]:
+            return f"it has {info.partitions} partitions, planned were {planned['partitions']}"
+        if self.record.in_effect(Row.SWITCH_PRODUCERS):
+            return ""
+        set_here = {e.name: e.value for e in info.configs.values() if e.set_here}
+        wanted = dict(planned["configs"])
+        other = sorted(k for k in set_here.keys() | wanted.keys() if set_here.get(k) != wanted.get(k))
+        if other:
+            return "its configs differ: " + ", ".join(f"{k}={set_here.get(k, 'not set')}" for k in other)
+        return f"it holds {used} records, although nobody was switched to it" if used else ""
+
+    def _producers(self) -> Mapping[str, Whereabouts] | Unknown:
+        states = self._answer("producers")
+        if isinstance(states, Unknown):
+            return states
+        return {s.participant.name: self._where(s) for s in states}
+
+    def _where(self, state: ParticipantState) -> Whereabouts:
+        sides = {self.record.source: "source", self.record.target: "target"}
+        side = sides.get(state.topic) if state.topic is not None else None
+        return Whereabouts(state.status, side, getattr(state, "armed", None), state.reason)  # type: ignore[arg-type]
+
+    def _groups(self) -> Mapping[str, GroupFact | Unknown]:
+        states = self._answer("consumers")
+        groups = self.record.policy.groups
+        if isinstance(states, Unknown):
+            return dict.fromkeys(groups, states)
+        found = {s.participant.group: self._where(s) for s in states}
+        facts: dict[str, GroupFact | Unknown] = {}
+        for group in groups:
+            where = found.get(group, Whereabouts("unknown", reason="its controller gave no answer"))
+            facts[group] = self._group(group, where) if self.releasing else GroupFact(where)
+        return facts
+
+    def _group(self, group: str, where: Whereabouts) -> GroupFact | Unknown:
+        members, commits, ends = (self._answer(q) for q in ("members", "commits", "target_ends"))
+        for answer in (commits, ends):
+            if isinstance(answer, Unknown):
+                return answer
+        if group not in self._open_groups():
+            return GroupFact(where)
+        held = commits.get(group)
+        if held is None or held.error or held.errors:
+            why = "no answer" if held is None else held.error or dict(held.errors)
+            return Unknown(f"the commits of group {group} on the target cannot be read: {why}")
+        info = None if isinstance(members, Unknown) else members.get(group)
+        count = None if info is None or info.error else len(info.members)
+        unseeded = [p for p in ends if held.offsets.get(p) is None]
+        beyond = []
+        for p, seen in sorted(ends.items()):
+            at = held.offsets.get(p)
+            if at is not None and seen.log_start is None:
+                return Unknown(
+                    f"the log start of the target's partition {p} cannot be read: {seen.error or 'no answer'}"
+                )
+            if at is not None and at > seen.log_start:
+                beyond.append(f"partition {p} at {at}, where the log starts at {seen.log_start}")
+        return GroupFact(where, count, len(unseeded), ", ".join(beyond[:5]))
+
+    def _sample(self) -> FenceSample:
+        """What was just read of the source, as one sample of the fence."""
+        got: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        names = {
+            "source": "topic", "ends": "offsets", "kafka_producers": "producers",
+            "transactions": "transactions", "producers": "participants", "acls": "acls",
+        }  # fmt: skip
+        for question, name in names.items():
+            found = self.answers.get(question)
+            if isinstance(found, TopicshiftError):
+                errors[name] = str(found)
+            got[question] = None if isinstance(found, TopicshiftError) else found
+        info, states = got["source"], got["producers"]
+        return FenceSample(
+            began=self.now.timestamp(),
+            ended=self.ctx.clock.now().timestamp(),
+            topic_id=info.topic_id if info is not None else None,
+            offsets=got["ends"],
+            producers=None if got["kafka_producers"] is None else tuple(got["kafka_producers"]),
+            transactions=None if got["transactions"] is None else tuple(got["transactions"]),
+            stops=None if states is None else tuple(Stop(s.participant.name, s.status, s.reason) for s in states),
+            deny_missing=None if got["acls"] is None else tuple(self._missing(got["acls"])),
+            errors=errors,
+            gone=info is None and "topic" not in errors,
+        )
+
+    def _fence_row(self) -> Mapping[str, Any]:
+        row = self.record.step(Row.FENCE)
+        return row.data if row is not None else {}
+
+    def _proof(self) -> ProofFact | Unknown:
+        memory, row = self.ctx.memory, self._fence_row()
+        if not self.record.begun(Row.FENCE):
+            memory.samples.clear()
+            return Unknown("the DENY is not set yet")
+        sample = self._sample()
+        memory.samples.append(sample)
+        # The first one stays: it tells what the topic was when this began.
+        keep = 2 * SETTLE.settle_s + _KEEP_S
+        memory.samples[1:] = [s for s in memory.samples[1:] if sample.ended - s.ended <= keep]
+        decision = decide_fence(
+            memory.samples,
+            SETTLE,
+            topic=self.record.source,
+            topic_id=str(row["topic_id"]),
+            partitions=int(row["partitions"]),
+            now_ms=int(self.now.timestamp() * 1000),
+        )
+        text = "; ".join(decision.reasons)
+        if decision.verdict is FenceVerdict.BROKEN:
+            return ProofFact(False, text, broken=True)
+        return ProofFact(decision.verdict is FenceVerdict.FENCED, text, open_transactions=len(decision.transactions))
+
+    def _fence(self) -> FenceFact | Unknown:
+        if not self.record.done(Row.FENCE):
+            return Unknown("the fence is not proven")
+        fence, sample, at = self.ctx.fence_of(self.record), self._sample(), self.ctx.clock.now()
+        violations = compare(fence, sample, at=at)
+        unread = [v.text for v in violations if v.kind is Broken.UNREADABLE]
+        broken = [v for v in violations if v.kind is not Broken.UNREADABLE]
+        if any(v.kind is Broken.GROWN for v in broken):
+            named = self.ctx.ports.executor.gather(
+                {"producers": lambda: self.ctx.admin.producers(fence.topic, range(fence.partitions))}
+            )["producers"]
+            if not isinstance(named, TopicshiftError):
+                sample = FenceSample(**{**sample.__dict__, "producers": tuple(named)})
+                broken = [v for v in compare(fence, sample, at=at) if v.kind is not Broken.UNREADABLE] or broken
+        if broken:
+            text = "; ".join(v.text for v in broken)
+            return FenceFact(f"the fence of {fence.topic}, taken at {fence.taken_at}, is broken: {text}")
+        return Unknown("; ".join(unread)) if unread else FenceFact()
+
+    def _missing(self, acls: frozenset[Acl]) -> list[Acl]:
+        """DENY bindings of this migration that are not in force."""
+        wanted: list[Acl] = []
+        for row in (self.record.step(Row.FENCE), self.record.step(Row.WIDE_DENY)):
+            if row is not None and row.state.in_effect:
+                wanted += [Acl(**a) for a in row.data.get("acls_added", ())]
+        return [a for a in wanted if a not in acls]
+
+    def _deny(self) -> DenyFact | Unknown:
+        acls = self._answer("acls")
+        if isinstance(acls, Unknown):
+            # Without a DENY of its own a migration needs no right to look at ACLs.
+            return DenyFact() if not self._missing(frozenset()) else acls
+        return DenyFact(tuple(f"{a.operation} for {a.principal}" for a in self._missing(acls)))
+
+    def _drain(self) -> Mapping[str, DrainFact | Unknown]:
+        return {subject: self._answer(f"drain:{subject}") for subject in self._certificates()}
+
+    def _transactions(self) -> TransactionsFact | Unknown:
+        seen = self._answer("open_transactions")
+        if isinstance(seen, Unknown):
+            return seen
+        now_ms = int(self.now.timestamp() * 1000)
+        ends = [t.ends_by_ms for t in hanging.standing(seen, now_ms) if t.ends_by_ms is not None]
+        until = self.now.fromtimestamp(max(ends) / 1000 + 1.0, self.now.tzinfo) if ends else None
+        return TransactionsFact(until, tuple(hanging.key(t) for t in hanging.abortable(seen)))
+
+    def _retention(self) -> bool | Unknown:
+        info, row = self._answer("source"), self.record.step(Row.LENGTHEN_RETENTION)
+        if isinstance(info, Unknown) or info is None:
+            return info if info is not None else Unknown("the source does not exist any more")
+        wanted = row.data.get("set", {}) if row is not None and row.state.in_effect else {}
+        here = {name: info.configs.get(name) for name in wanted}
+        return any(e is None or not e.set_here or e.value != str(wanted[name]) for name, e in here.items())
+
+    def _source(self) -> SourceFact | Unknown:
+        if self.table == "retire":
+            fact: SourceFact | Unknown = self._answer("retirement")
+            return fact
+        info = self._answer("source")
+        if isinstance(info, Unknown):
+            return info
+        known = self._fence_row().get("topic_id")
+        same = info is not None and (known is None or same_topic_id(info.topic_id, str(known)))
+        return SourceFact(exists=info is not None, same=same)

@@ -1,0 +1,156 @@
+"""Questions to people: what each is about, its answer in the journal, and until when it may be answered.
+
+A question is one journal row (``ask:`` and its name). A yes counts for exactly what the question was about when it was
+shown; when that has changed, the question is open again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.view import Answer, Record, Unknown, View
+from topicshift.core.engine.words import Ask, Row, StepState, row_of
+from topicshift.core.errors import Refused
+
+_TIMEOUTS = {
+    Ask.PLAN: timedelta(days=3),
+    Ask.ABORT_TRANSACTIONS: timedelta(hours=12),
+    Ask.STOP_BY_HAND: timedelta(hours=4),
+    Ask.CUTOVER: timedelta(hours=1),
+    Ask.START_BY_HAND: timedelta(hours=2),
+    Ask.STOP_GROUP: timedelta(hours=4),
+    Ask.RETIRE: timedelta(days=7),
+}
+
+
+def name_of(ask: Ask, subject: str = "") -> str:
+    """Journal name of a question."""
+    return row_of(Row.QUESTION, f"{ask.value}:{subject}" if subject else ask.value)
+
+
+def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, Any]:
+    """What a yes to this question is for, as things stand now."""
+    policy = record.policy
+    people = [p.name for p in policy.producers if p.manual]
+    freeze = record.step(Row.FREEZE)
+    switch = record.step(Row.SWITCH_PRODUCERS)
+    if ask is Ask.PLAN:
+        return {"plan_hash": record.plan_hash}
+    if ask is Ask.ABORT_TRANSACTIONS:
+        keys = () if isinstance(view.transactions, Unknown) else view.transactions.hanging
+        return {"topic": record.source, "abort": sorted(keys)}
+    if ask is Ask.STOP_BY_HAND:
+        attempt = 1 + (int(freeze.data.get("attempt", 1)) if freeze is not None else 0)
+        return {"stop": people, "source": record.source, "attempt": attempt}
+    if ask is Ask.CUTOVER:
+        return {"plan_hash": record.plan_hash, **_cutover_evidence(record)}
+    if ask is Ask.START_BY_HAND:
+        return {"start": people, "target": record.target, "switch": switch.data.get("at") if switch else None}
+    if ask is Ask.STOP_GROUP:
+        return {"stop_group": subject, "target": record.target, "switch": switch.data.get("at") if switch else None}
+    fence = record.step(Row.FENCE)
+    return {"topic": record.source, "topic_id": fence.data.get("topic_id") if fence is not None else None}
+
+
+def _cutover_evidence(record: Record) -> dict[str, Any]:
+    """The certificate, or for the other order the fence, that the cut-over rests on."""
+    if record.policy.drain_first:
+        row = record.step(Row.CERTIFICATE)
+        return {"certificate": row.data.get("substance") if row is not None else None}
+    row = record.step(Row.FENCE)
+    proof = row.data.get("record") if row is not None else None
+    return {"fence": proof.get("taken_at") if proof else None}
+
+
+def answers_of(view: View) -> View:
+    """The view with the answer to every question, for what it is about now."""
+    record = view.record
+    subjects = {Ask.STOP_GROUP: [c.group for c in record.policy.consumers if c.manual]}
+    answers = {}
+    for ask in Ask:
+        for subject in subjects.get(ask, [""]):
+            about = about_of(ask, subject, record, view)
+            answers[f"{ask.value}:{subject}" if subject else ask.value] = _answer(record, ask, subject, about)
+    return replace(view, answers=answers)
+
+
+def _answer(record: Record, ask: Ask, subject: str, about: Mapping[str, Any]) -> Answer:
+    if ask not in record.policy.required:
+        return Answer("yes", by="spec")
+    row = record.steps.get(name_of(ask, subject))
+    if row is None or not row.state.in_effect or row.data.get("about") != _plain(about):
+        return Answer(None)
+    if row.state is StepState.INTENDED:
+        return Answer(None, asked=True)
+    return Answer(row.data["said"], True, str(row.data.get("by", "")))
+
+
+def _plain(about: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(about))
+
+
+def timeout_of(ask: Ask, record: Record, now: datetime) -> timedelta:
+    """How long an answer is waited for. Inside the freeze that ends at the last moment to act."""
+    freeze = record.freeze
+    if ask is Ask.CUTOVER and freeze is not None:
+        return timedelta(seconds=max(1.0, freeze.left(now)))
+    return _TIMEOUTS[ask]
+
+
+def record_question(ctx: MigrationContext, ask: Ask, subject: str, about: Mapping[str, Any], headline: str) -> None:
+    """Write down that the question was shown. Does nothing where exactly this one is open already."""
+    name = name_of(ask, subject)
+    row = ctx.journal.step(ctx.row.migration_id, name)
+    if row is not None and row.state != StepState.UNDONE.value:
+        if row.state == StepState.INTENDED.value and row.data.get("about") == _plain(about):
+            return
+        ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
+    asked_at = ctx.clock.now().isoformat()
+    ctx.journal.intend(ctx.claim, name, {"about": dict(about), "subject": headline, "asked_at": asked_at})
+    ctx.event("asked", {"act": ask.value, "subject": headline, "about": dict(about), "for": subject})
+
+
+def record_answer(
+    ctx: MigrationContext,
+    ask: Ask,
+    subject: str,
+    about: Mapping[str, Any],
+    said: Literal["yes", "no", "silence"],
+    *,
+    actor: str,
+) -> None:
+    """Write down who said what, for exactly the question that was shown.
+
+    Raises ``Refused`` where another question, or none, is open by now: the answer counts for nothing then.
+    """
+    name = name_of(ask, subject)
+    row = ctx.journal.step(ctx.row.migration_id, name)
+    if row is None or row.state != StepState.INTENDED.value or row.data.get("about") != _plain(about):
+        ctx.event("answer_ignored", {"act": ask.value, "about": dict(about), "said": said}, actor=actor)
+        raise Refused(
+            f"The answer to {ask.value} counts for nothing: what it is about has changed since it was shown, or it was "
+            "answered already. Look at the question as it is now, and answer that."
+        )
+    data = {"said": said, "by": actor, "at": ctx.clock.now().isoformat()}
+    ctx.journal.finish(ctx.claim, name, {**row.data, **data}, state=StepState.DONE.value)
+    kind = {"yes": "approved", "no": "refused", "silence": "unanswered"}[said]
+    ctx.event(kind, {"act": ask.value, "about": dict(about), "for": subject, "how": "person"}, actor=actor)
+
+
+def approve_by_spec(ctx: MigrationContext, ask: Ask, about: Mapping[str, Any]) -> None:
+    """Write down, once, that the spec wants no person for this question."""
+    if ask in ctx.policy.required:
+        return
+    name = name_of(ask)
+    row = ctx.journal.step(ctx.row.migration_id, name)
+    if row is not None and row.state == StepState.DONE.value and row.data.get("about") == _plain(about):
+        return
+    record_question(ctx, ask, "", about, "the spec wants no person")
+    data = {"said": "yes", "by": "spec", "at": ctx.clock.now().isoformat()}
+    ctx.journal.finish(ctx.claim, name, data, state=StepState.DONE.value)
+    ctx.event("approved", {"act": ask.value, "about": dict(about), "for": "", "how": "auto"}, actor="spec")
