@@ -27,6 +27,7 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.plan.ownership import Seat
 
 __all__ = [
     "Acl",
@@ -235,7 +236,7 @@ class MigrationRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step of a migration. ``state``: intended, done, undone, failed. ``data`` is JSON."""
+    """One step of a migration. ``state``: see :class:`topicshift.core.engine.words.StepState`. ``data`` is JSON."""
 
     step: str
     state: str
@@ -258,24 +259,6 @@ class EventRow:
     data: Mapping[str, Any]
     prev_hash: str
     hash: str
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The one act of a migration that is under way: only the holder of the seat acts.
-
-    ``act`` and ``subject`` say what is done, ``holder`` by whom, ``attempt`` counts the holders of this very act. After
-    ``until`` (ISO 8601 UTC) the holder may send nothing any more, and another one may take the seat over.
-    """
-
-    migration_id: str
-    act: str
-    subject: str
-    holder: str
-    attempt: int
-    epoch: int
-    began_at: str
-    until: str
 
 
 class Journal(Protocol):
@@ -317,9 +300,18 @@ class Journal(Protocol):
     def step(self, migration_id: str, step: str) -> StepRow | None: ...
     def steps(self, migration_id: str) -> list[StepRow]: ...
     def intend(self, claim: Claim, step: str, data: Mapping[str, Any]) -> StepRow:
-        """Write the intent before the act. For a step intended or done already, its row comes back unchanged."""
+        """Write the intent before the act. For a step intended or done already, its row comes back unchanged.
 
-    def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow: ...
+        Raises ``Refused`` for one that is being taken back.
+        """
+
+    def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
+        """Write how far a step is; ``data`` is laid over what is there. ``undoing`` may become ``intended`` again.
+
+        Raises ``Refused`` for an acting step that was never intended, and for an ``intended`` of one that is done or
+        undone.
+        """
+
     def take_seat(
         self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
     ) -> tuple[Claim, Seat] | None:

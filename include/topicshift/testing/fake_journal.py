@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from topicshift.core.engine.words import StepState
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError
 from topicshift.core.plan import ownership
 from topicshift.core.proof import audit
-from topicshift.ports import Claim, Clock, EventRow, MigrationRow, StepRow
+from topicshift.ports import Claim, Clock, EventRow, MigrationRow, Seat, StepRow
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -52,6 +53,7 @@ class FakeJournal:
         self._topics: dict[tuple[str, str], str] = {}
         self._steps: dict[str, dict[str, StepRow]] = {}
         self._events: dict[str, list[EventRow]] = {}
+        self._seats: dict[str, Seat] = {}
 
     def claim(
         self,
@@ -179,8 +181,7 @@ class FakeJournal:
 
     def set_state(self, claim: Claim, state: str, *, active: bool) -> None:
         """Set the migration's state; closing it gives both topics free."""
-        if state not in ownership.STATES:
-            raise ValueError(f"{state!r} is no state of a migration; there are {', '.join(sorted(ownership.STATES))}")
+        ownership.migration_state(state)
         with self._lock:
             row = self._owned(claim)
             if (row.state, row.active) != (state, active):
@@ -223,6 +224,9 @@ class FakeJournal:
             before = self._steps[row.migration_id].get(step)
             if before is not None and before.state == "done":
                 return before
+            refused = ownership.intent_refused(claim.migration_id, step, None if before is None else before.state)
+            if refused is not None:
+                raise Refused(refused)
             activate = ownership.is_acting(step) and not row.active
             if before is not None and before.state == "intended":
                 if activate:
@@ -241,24 +245,60 @@ class FakeJournal:
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
         """Write how a step ended; ``data`` is laid over what the intent wrote."""
-        if state not in ownership.STEP_STATES:
-            raise ValueError(f"{state!r} is no state of a step; there are {', '.join(sorted(ownership.STEP_STATES))}")
-        wanted = audit.plain(data)
+        wanted, state_ = audit.plain(data), ownership.step_state(state)
         with self._lock:
             row = self._owned(claim)
             before = self._steps[row.migration_id].get(step)
-            if before is None and ownership.is_acting(step):
-                raise Refused(ownership.never_intended(claim.migration_id, step))
+            refused = ownership.finish_refused(
+                claim.migration_id, step, None if before is None else before.state, state_
+            )
+            if refused is not None:
+                raise Refused(refused)
             merged = {**({} if before is None else before.data), **wanted}
             if before is not None and before.state == state and merged == before.data:
                 return before
             at = self._at()
-            after = StepRow(step, state, claim.epoch, merged, at if before is None else before.started_at, at)
+            ended = at if state_ in (StepState.DONE, StepState.UNDONE) else None
+            after = StepRow(step, state_.value, claim.epoch, merged, at if before is None else before.started_at, ended)
             self._steps[row.migration_id][step] = after
             if before is None:
                 self._migrations[row.migration_id] = replace(row, step=step)
-            self._append(row, "step_finished", claim.owner, {"step": step, "state": state, "data": wanted}, at)
+            self._append(row, "step_finished", claim.owner, {"step": step, "state": state_.value, "data": wanted}, at)
             return after
+
+    def take_seat(
+        self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
+    ) -> tuple[Claim, Seat] | None:
+        """Become the one who acts; None while another holder's act is under way."""
+        with self._lock:
+            row = self._owned(claim)
+            before, at = self._seats.get(row.migration_id), self._at()
+            now = datetime.fromisoformat(at)
+            if before is not None and before.holder != holder:
+                if now < datetime.fromisoformat(before.until):
+                    return None
+                row = replace(row, epoch=row.epoch + 1)
+                self._migrations[row.migration_id] = row
+                self._append(
+                    row, "seat_taken_over", claim.owner, ownership.seat_taken_over(before, act, subject, holder), at
+                )
+            until = (now + timedelta(seconds=lasts_s)).isoformat(timespec="microseconds")
+            seat = Seat(
+                row.migration_id, act, subject, holder, ownership.next_try(before, act, subject), row.epoch, at, until
+            )
+            self._seats[row.migration_id] = seat
+            return replace(claim, epoch=row.epoch), seat
+
+    def leave_seat(self, seat: Seat) -> None:
+        """Give the seat free, unless somebody else has it by now."""
+        with self._lock:
+            if self._seats.get(seat.migration_id) == seat:
+                del self._seats[seat.migration_id]
+
+    def seat(self, migration_id: str) -> Seat | None:
+        """The act that is under way, None when nobody acts."""
+        with self._lock:
+            return self._seats.get(migration_id)
 
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow:
         """Append one event to the audit trail."""

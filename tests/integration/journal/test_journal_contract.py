@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -127,7 +128,7 @@ def test_a_run_that_ended_after_it_acted_is_never_replaced(journal: Any) -> None
         claim(journal, "run-2", alive=ENDED)
 
 
-@pytest.mark.parametrize("step", ["plan", "approve"])
+@pytest.mark.parametrize("step", ["check", "certificate:ledger", "verification", "order_proof", "ask:approve.plan"])
 def test_reading_steps_do_not_make_it_active(journal: Any, step: str) -> None:
     c = claim(journal)
     journal.intend(c, step, {})
@@ -297,7 +298,7 @@ def test_a_run_shuts_out_what_it_had_under_way(journal: Any) -> None:
         with pytest.raises(OwnershipLost, match="began under epoch 1"):
             write()
     assert claim(journal) == after, "the run itself goes on with the newest epoch"
-    journal.finish(after, "freeze", {}, state="failed")
+    journal.finish(after, "freeze", {}, state="undoing")
     assert verified(journal, before.migration_id)[-2:] == ["renewed", "step_finished"]
 
 
@@ -340,13 +341,32 @@ def test_a_repeated_intent_returns_the_first(journal: Any) -> None:
     assert verified(journal, c.migration_id) == ["claimed", "step_intended", "step_finished"]
 
 
-@pytest.mark.parametrize("state", ["undone", "failed"])
-def test_an_undone_or_failed_step_is_intended_anew(journal: Any, state: str) -> None:
+def test_an_undone_step_is_intended_anew(journal: Any) -> None:
     c = claim(journal)
     journal.intend(c, "freeze", {"budget": 1})
-    journal.finish(c, "freeze", {"why": "over"}, state=state)
+    journal.finish(c, "freeze", {"why": "over"}, state="undone")
     again = journal.intend(c, "freeze", {"budget": 2})
     assert (again.state, again.data, again.finished_at) == ("intended", {"budget": 2}, None)
+
+
+def test_a_step_that_is_being_taken_back_is_not_begun_again_before_that_has_ended(journal: Any) -> None:
+    c = claim(journal)
+    journal.intend(c, "freeze", {"budget": 1})
+    row = journal.finish(c, "freeze", {"why": "over"}, state="undoing")
+    assert (row.state, row.data, row.finished_at) == ("undoing", {"budget": 1, "why": "over"}, None)
+    with pytest.raises(Refused, match="being taken back"):
+        journal.intend(c, "freeze", {"budget": 2})
+    back = journal.finish(c, "freeze", {}, state="intended")
+    assert (back.state, back.data, back.finished_at) == ("intended", {"budget": 1, "why": "over"}, None)
+    assert journal.intend(c, "freeze", {"budget": 3}) == back
+    journal.finish(c, "freeze", {}, state="undone")
+    for state in ("undoing", "intended"):
+        with pytest.raises(Refused, match=f"cannot become {state}"):
+            journal.finish(c, "freeze", {}, state=state)
+    journal.intend(c, "freeze", {"budget": 2})
+    journal.finish(c, "freeze", {})
+    with pytest.raises(Refused, match="cannot become intended"):
+        journal.finish(c, "freeze", {}, state="intended")
 
 
 def test_finishing_twice_is_once(journal: Any) -> None:
@@ -362,7 +382,7 @@ def test_an_act_without_an_intent_cannot_be_finished(journal: Any) -> None:
     c = claim(journal)
     with pytest.raises(Refused, match="never intended"):
         journal.finish(c, "create_target", {})
-    assert journal.finish(c, "plan", {"findings": 0}).state == "done"  # reading needs no intent
+    assert journal.finish(c, "check", {"findings": 0}).state == "done"  # reading needs no intent
 
 
 def test_steps_come_in_the_order_of_their_first_intent(journal: Any) -> None:
@@ -398,6 +418,83 @@ def test_setting_what_is_set_writes_nothing(journal: Any) -> None:
     journal.set_state(c, "open", active=False)
     assert journal.current(c.migration_id).plan_hash == "abc"
     assert verified(journal, c.migration_id) == ["claimed", "plan"]
+
+
+# ------------------------------------------------------------------------------------------------- the seat
+
+
+@pytest.fixture
+def timed(make_journal: Callable[..., Any]) -> tuple[Any, ManualClock]:
+    """A journal of each kind, and its clock."""
+    clock = ManualClock()
+    return make_journal(clock), clock
+
+
+def test_one_holder_acts_at_a_time(timed: tuple[Any, ManualClock]) -> None:
+    journal, clock = timed
+    c = claim(journal)
+    assert journal.seat(c.migration_id) is None
+    got = journal.take_seat(c, "deny", "", "task-1", lasts_s=30)
+    assert got is not None
+    mine, seat = got
+    assert mine == c, "nobody was shut out"
+    assert (seat.act, seat.subject, seat.holder, seat.attempt, seat.epoch) == ("deny", "", "task-1", 1, 1)
+    assert (seat.began_at, seat.until) == ("2026-01-01T00:00:00.000000+00:00", "2026-01-01T00:00:30.000000+00:00")
+    clock.advance(29.9)
+    assert journal.take_seat(c, "deny", "", "task-2", lasts_s=30) is None
+    assert journal.seat(c.migration_id) == seat
+    journal.leave_seat(seat)
+    assert journal.seat(c.migration_id) is None
+    assert journal.take_seat(c, "certify", "ledger", "task-2", lasts_s=30) is not None
+    assert verified(journal, c.migration_id) == ["claimed"], "a seat that is left in time leaves no trace"
+
+
+def test_the_same_holder_gets_its_seat_again_for_any_act(timed: tuple[Any, ManualClock]) -> None:
+    journal, clock = timed
+    c = claim(journal)
+    journal.take_seat(c, "deny", "", "task-1", lasts_s=30)
+    clock.advance(100)
+    _, again = journal.take_seat(c, "deny", "", "task-1", lasts_s=30)
+    assert (again.attempt, again.epoch) == (2, 1)
+    _, other = journal.take_seat(c, "record_fence", "", "task-1", lasts_s=30)
+    assert (other.attempt, other.act) == (1, "record_fence")
+    journal.leave_seat(again)
+    assert journal.seat(c.migration_id) == other, "what is over takes nothing away"
+
+
+def test_a_seat_whose_time_is_over_is_taken_over_and_shuts_the_late_holder_out(timed: tuple[Any, ManualClock]) -> None:
+    journal, clock = timed
+    late = claim(journal)
+    journal.intend(late, "fence", {})
+    _, old = journal.take_seat(late, "deny", "", "task-1", lasts_s=30)
+    clock.advance(30)
+    new, seat = journal.take_seat(late, "deny", "", "task-2", lasts_s=30)
+    assert (new.epoch, new.owner, seat.epoch, seat.attempt, seat.holder) == (2, late.owner, 2, 2, "task-2")
+    with pytest.raises(OwnershipLost):
+        journal.finish(late, "fence", {})
+    with pytest.raises(OwnershipLost):
+        journal.take_seat(late, "deny", "", "task-1", lasts_s=30)
+    journal.leave_seat(old)
+    assert journal.seat(late.migration_id) == seat
+    journal.finish(new, "fence", {})
+    event = next(e for e in journal.events(late.migration_id) if e.kind == "seat_taken_over")
+    assert (event.epoch, event.data["from_holder"], event.data["holder"]) == (2, "task-1", "task-2")
+    assert verified(journal, late.migration_id)[-2:] == ["seat_taken_over", "step_finished"]
+
+
+def test_each_migration_has_a_seat_of_its_own(timed: tuple[Any, ManualClock]) -> None:
+    journal, _ = timed
+    one, other = claim(journal), claim(journal, "run-2", "ledger", "ledger-v2")
+    assert journal.take_seat(one, "deny", "", "task-1", lasts_s=30) is not None
+    assert journal.take_seat(other, "deny", "", "task-2", lasts_s=30) is not None
+
+
+def test_of_many_at_once_one_takes_the_seat(make_journal: Callable[..., Any]) -> None:
+    journal = make_journal()
+    c = claim(journal)
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda n: journal.take_seat(c, "deny", "", f"task-{n}", lasts_s=60), range(8)))
+    assert sum(g is not None for g in got) == 1
 
 
 # ---------------------------------------------------------------------------------------------------- events

@@ -10,18 +10,18 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
-from topicshift.adapters.journal.tables import events, locks, migrations, steps
+from topicshift.adapters.journal.tables import acts, events, locks, migrations, steps
 from topicshift.core.errors import Refused
 from topicshift.core.plan import ownership
 from topicshift.core.proof import audit
-from topicshift.ports import EventRow, MigrationRow, StepRow
+from topicshift.ports import EventRow, MigrationRow, Seat, StepRow
 
 _ROUNDS = 20
 
@@ -116,6 +116,28 @@ def put_step(connection: Connection, migration_id: str, name: str, values: Mappi
         connection.execute(steps.insert().values(migration_id=migration_id, step=name, position=position, **values))
     else:
         connection.execute(steps.update().where(s.migration_id == migration_id, s.step == name).values(**values))
+
+
+def seat(connection: Connection, migration_id: str) -> Seat | None:
+    """The act of this migration that is under way."""
+    row = connection.execute(sa.select(acts).where(acts.c.migration_id == migration_id)).one_or_none()
+    return None if row is None else Seat(**row._asdict())
+
+
+def put_seat(connection: Connection, seat: Seat, *, new: bool) -> None:
+    """Insert or replace the act that is under way."""
+    statement = acts.insert() if new else acts.update().where(acts.c.migration_id == seat.migration_id)
+    connection.execute(statement.values(**asdict(seat)))
+
+
+def drop_seat(connection: Connection, seat: Seat) -> None:
+    """Take the row away, if it is this holder's still."""
+    c = acts.c
+    connection.execute(
+        acts.delete().where(
+            c.migration_id == seat.migration_id, c.holder == seat.holder, c.began_at == seat.began_at, c.act == seat.act
+        )
+    )
 
 
 def append_event(

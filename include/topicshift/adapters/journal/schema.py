@@ -19,7 +19,7 @@ from topicshift.core.errors import NotFound, Unreadable
 VERSION_TABLE: Final = "topicshift_schema_version"
 """Alembic's table, named so that the journal can share a database."""
 
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 """Every revision this code knows, oldest first. The last one is the schema it needs."""
 
 _LOCK_KEY: Final = 0x746F706963736869  # "topicshi": the advisory lock of schema changes

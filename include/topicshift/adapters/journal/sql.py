@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from topicshift.adapters.journal.engine import Database, make_engine
 from topicshift.adapters.journal.schema import ensure_schema
 from topicshift.adapters.journal.tables import events, migrations, steps
 from topicshift.adapters.journal.urls import from_airflow_uri, shown
+from topicshift.core.engine.words import StepState
 from topicshift.core.errors import NotFound, OwnershipLost, Refused, SpecError, Unreadable
 from topicshift.core.plan import ownership
 from topicshift.core.proof import audit
-from topicshift.ports import Claim, Clock, EventRow, MigrationRow, StepRow
+from topicshift.ports import Claim, Clock, EventRow, MigrationRow, Seat, StepRow
 
 _CLAIM_KEY = 0x746F70696373  # "topics": the advisory lock under which claims are decided one after another
 _ROUNDS = 20
@@ -254,8 +256,7 @@ class SqlJournal:
 
     def set_state(self, claim: Claim, state: str, *, active: bool) -> None:
         """Set the migration's state. Closing it (not open, not active) gives both topics free."""
-        if state not in ownership.STATES:
-            raise ValueError(f"{state!r} is no state of a migration; there are {', '.join(sorted(ownership.STATES))}")
+        ownership.migration_state(state)
 
         def work(connection: Connection, _attempt: int) -> None:
             row = self._owned(connection, claim)
@@ -310,6 +311,9 @@ class SqlJournal:
             before = rows.step_row(connection, claim.migration_id, step)
             if before is not None and before.state == "done":
                 return rows.step(before)
+            refused = ownership.intent_refused(claim.migration_id, step, None if before is None else before.state)
+            if refused is not None:
+                raise Refused(refused)
             head, at = rows.Head.of(row), self._now()
             activate = ownership.is_acting(step) and not row.active
             if activate and ownership.is_closed(row.state, row.active):
@@ -344,40 +348,85 @@ class SqlJournal:
         return self._db().write(work)
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
-        """Write how a step ended. ``data`` is laid over what the intent wrote, so that its ids stay.
+        """Write how far a step is; see :meth:`topicshift.ports.Journal.finish`.
 
-        Repeating it with nothing new changes nothing. An acting step that was never intended raises ``Refused``.
+        ``data`` is laid over what the intent wrote, so that its ids stay. Repeating it with nothing new
+        changes nothing.
         """
-        if state not in ownership.STEP_STATES:
-            raise ValueError(f"{state!r} is no state of a step; there are {', '.join(sorted(ownership.STEP_STATES))}")
-        wanted = audit.plain(data)
+        wanted, state_ = audit.plain(data), ownership.step_state(state)
 
         def work(connection: Connection, _attempt: int) -> StepRow:
             row = self._owned(connection, claim)
             before = rows.step_row(connection, claim.migration_id, step)
-            if before is None and ownership.is_acting(step):
-                raise Refused(ownership.never_intended(claim.migration_id, step))
+            refused = ownership.finish_refused(
+                claim.migration_id, step, None if before is None else before.state, state_
+            )
+            if refused is not None:
+                raise Refused(refused)
             old = {} if before is None else json.loads(before.data)
             merged = {**old, **wanted}
             if before is not None and before.state == state and merged == old:
                 return rows.step(before)
             at = self._now()
             started = at if before is None else before.started_at
-            values = {"state": state, "epoch": claim.epoch, "data": audit.canonical_json(merged)}
-            values |= {"started_at": started, "finished_at": at}
+            values: dict[str, Any] = {"state": state_.value, "epoch": claim.epoch, "data": audit.canonical_json(merged)}
+            ended = at if state_ in (StepState.DONE, StepState.UNDONE) else None
+            values |= {"started_at": started, "finished_at": ended}
             rows.put_step(connection, claim.migration_id, step, values, new=before is None)
             rows.append_event(
                 connection,
                 rows.Head.of(row),
                 kind="step_finished",
                 actor=claim.owner,
-                data={"step": step, "state": state, "data": wanted},
+                data={"step": step, "state": state_.value, "data": wanted},
                 at=at,
                 values={"step": step} if before is None else {},
             )
-            return StepRow(step, state, claim.epoch, merged, started, at)
+            return StepRow(step, state_.value, claim.epoch, merged, started, ended)
 
         return self._db().write(work)
+
+    def take_seat(
+        self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
+    ) -> tuple[Claim, Seat] | None:
+        """Become the one who acts; see :meth:`topicshift.ports.Journal.take_seat`."""
+        at = self._now()
+        now = datetime.fromisoformat(at)
+        until = (now + timedelta(seconds=lasts_s)).isoformat(timespec="microseconds")
+
+        def work(connection: Connection, attempt: int) -> tuple[Claim, Seat] | None:
+            before = rows.seat(connection, claim.migration_id) if attempt else None
+            if before is not None and (before.holder, before.began_at) == (holder, at):
+                return replace(claim, epoch=before.epoch), before  # the commit before this try did get through
+            row = self._owned(connection, claim)
+            before, head = rows.seat(connection, claim.migration_id), rows.Head.of(row)
+            if before is not None and before.holder != holder:
+                if now < datetime.fromisoformat(before.until):
+                    return None
+                head.epoch += 1
+                rows.append_event(
+                    connection,
+                    head,
+                    kind="seat_taken_over",
+                    actor=claim.owner,
+                    data=ownership.seat_taken_over(before, act, subject, holder),
+                    at=at,
+                    values={"epoch": head.epoch},
+                )
+            number = ownership.next_try(before, act, subject)
+            seat = Seat(claim.migration_id, act, subject, holder, number, head.epoch, at, until)
+            rows.put_seat(connection, seat, new=before is None)
+            return replace(claim, epoch=head.epoch), seat
+
+        return self._db().write(work)
+
+    def leave_seat(self, seat: Seat) -> None:
+        """Give the seat free; see :meth:`topicshift.ports.Journal.leave_seat`."""
+        self._db().write(lambda c, _attempt: rows.drop_seat(c, seat))
+
+    def seat(self, migration_id: str) -> Seat | None:
+        """The act that is under way, None when nobody acts."""
+        return self._db().read(lambda c: rows.seat(c, migration_id))
 
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow:
         """Append one event to the audit trail."""

@@ -53,6 +53,20 @@ steps = sa.Table(
     sa.Column("finished_at", sa.String(40)),
 )
 
+acts = sa.Table(
+    "topicshift_acts",
+    metadata,
+    sa.Column("migration_id", sa.String(128), sa.ForeignKey(migrations.c.migration_id), primary_key=True),
+    sa.Column("act", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("began_at", sa.String(40), nullable=False),
+    sa.Column("until", sa.String(40), nullable=False),
+)
+"""The act of each migration that is under way, with its holder: at most one."""
+
 events = sa.Table(
     "topicshift_events",
     metadata,

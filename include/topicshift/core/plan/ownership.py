@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
-STATES: Final = frozenset({"open", "done", "failed", "rolled_back", "retired"})
-"""States of a migration. Closed is one that is not open and not active: it holds no topic."""
-
-STEP_STATES: Final = frozenset({"intended", "done", "undone", "failed"})
-"""States of a step. The intent of an ``undone`` or ``failed`` one is written anew; the others keep theirs."""
-
-READ_ONLY_STEPS: Final = frozenset({"plan", "approve"})
-"""Steps that change nothing in the world. Every other name, known or not, counts as acting."""
+from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState
 
 
 @dataclass(frozen=True)
@@ -44,21 +36,55 @@ class Own(Enum):
     REOPEN = "reopen"
 
 
+def migration_state(state: str) -> MigrationState:
+    """The state of this name. Raises ``ValueError`` for a name that is none."""
+    if state not in {s.value for s in MigrationState}:
+        raise ValueError(f"{state!r} is no state of a migration; there are {', '.join(MigrationState)}")
+    return MigrationState(state)
+
+
+def step_state(state: str) -> StepState:
+    """The state of this name. Raises ``ValueError`` for a name that is none."""
+    if state not in {s.value for s in StepState}:
+        raise ValueError(f"{state!r} is no state of a step; there are {', '.join(StepState)}")
+    return StepState(state)
+
+
 def is_acting(step: str) -> bool:
-    """Whether the intent of this step makes its migration active."""
-    return step not in READ_ONLY_STEPS
+    """Whether the intent of this step makes its migration active. What follows a colon names its subject."""
+    return step.split(":", 1)[0] not in READ_ONLY_ROWS
 
 
 def is_closed(state: str, active: bool) -> bool:
     """Whether a migration in this state gives its topics free."""
-    return not active and state != "open"
+    return not active and state != MigrationState.OPEN
+
+
+def intent_refused(migration_id: str, step: str, before: str | None) -> str | None:
+    """Why a step in this state cannot be intended, None if it can."""
+    if before != StepState.UNDOING:
+        return None
+    return (
+        f"Step {step} of migration {migration_id} is being taken back at this moment, so it is not begun again. Wait "
+        "until it has been taken back."
+    )
+
+
+def finish_refused(migration_id: str, step: str, before: str | None, after: StepState) -> str | None:
+    """Why a step cannot go from one state to the other, None if it can. ``before`` None: it was never intended."""
+    if before is None:
+        return _never_intended(migration_id, step) if is_acting(step) else None
+    wrong = (after is StepState.INTENDED and before not in (StepState.INTENDED, StepState.UNDOING)) or (
+        after is StepState.UNDOING and before == StepState.UNDONE
+    )
+    return f"Step {step} of migration {migration_id} is {before}, so it cannot become {after}." if wrong else None
 
 
 def own_claim(earlier: Held | None) -> Own:
     """A repeated claim gets the same claim back; one that failed or was rolled back before is opened again."""
     if earlier is None:
         return Own.NEW
-    if earlier.state in {"failed", "rolled_back"}:
+    if earlier.state in (MigrationState.FAILED, MigrationState.ROLLED_BACK):
         return Own.REOPEN
     return Own.RETURN
 
@@ -102,8 +128,8 @@ def lost(*, migration_id: str, owner: str, epoch: int, now_owner: str, now_epoch
     if now_epoch > epoch and owner == now_owner:
         return (
             f"Migration {migration_id} stands at epoch {now_epoch} by now, and this task of {owner} began under epoch "
-            f"{epoch}: the run has begun to put producers back on the source meanwhile. This task must stop; see what "
-            "give_back says, then clear what is to be tried again."
+            f"{epoch}: somebody else has gone on with it meanwhile, for instance to resume producers on the source. "
+            "What was begun under the old epoch must stop; look at the migration again."
         )
     if now_epoch > epoch:
         return (
@@ -117,9 +143,45 @@ def lost(*, migration_id: str, owner: str, epoch: int, now_owner: str, now_epoch
     )
 
 
-def never_intended(migration_id: str, step: str) -> str:
+def _never_intended(migration_id: str, step: str) -> str:
     """Why a step that changes something cannot be finished without an intent."""
     return (
         f"Step {step} of migration {migration_id} was never intended, so it cannot be finished: the intent is written "
         "before the act, so that a run that dies in between is understood. Call intend first."
     )
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The one act of a migration that is under way: only the holder of the seat acts.
+
+    ``act`` and ``subject`` say what is done, ``holder`` by whom, ``attempt`` counts the holders of this very act. After
+    ``until`` (ISO 8601 UTC) the holder may send nothing any more, and another one may take the seat over.
+    """
+
+    migration_id: str
+    act: str
+    subject: str
+    holder: str
+    attempt: int
+    epoch: int
+    began_at: str
+    until: str
+
+
+def next_try(before: Seat | None, act: str, subject: str) -> int:
+    """The number of this try of an act: one more than that of a seat for the same act which was never left."""
+    return before.attempt + 1 if before is not None and (before.act, before.subject) == (act, subject) else 1
+
+
+def seat_taken_over(before: Seat, act: str, subject: str, holder: str) -> dict[str, str]:
+    """What the audit trail says of a seat that was taken over because its time was over."""
+    return {
+        "holder": holder,
+        "act": act,
+        "subject": subject,
+        "from_holder": before.holder,
+        "from_act": before.act,
+        "from_subject": before.subject,
+        "until": before.until,
+    }
