@@ -31,10 +31,14 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True)
 class Done:
-    """The wanted step is done (or the migration has ended): ``why`` in words."""
+    """The wanted step is done (or the migration has ended): ``why`` in words.
+
+    ``decision`` is what comes next, which is left to somebody else.
+    """
 
     why: str
     record: Record
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,13 @@ def advance(
     wanted: Wanted = "forward",
     patience_s: float = PATIENCE_S,
     through: Step | None = None,
+    leave: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Advance the migration until step ``until`` is done (None: to its end), a person is needed, or patience is over.
 
     ``focus`` is a consumer group: the others are left alone. ``through`` is a later step up to which acts are performed
-    as well while producers stand still; its questions are left to the task whose step they belong to.
+    as well while producers stand still; its questions are left to the task whose step they belong to. ``leave`` names
+    rules, acts and questions that are somebody else's: at the first of them this advancer is done.
 
     Raises the error of a decision to stop (``FenceBroken``, ``AmbiguousState``, ...), and ``OwnershipLost``.
     """
@@ -93,11 +99,11 @@ def advance(
         order = ORDER[record.policy.cutover]
         view = observe(ctx, record, wanted, focus)
         decision = next_act(view)
-        if decision.kind is Kind.OVER:
-            return Done(decision.why, record)
+        if decision.kind is Kind.OVER or leave & set(_names(decision)):
+            return Done(decision.why, record, decision)
         reach = through if through is not None and record.freeze is not None else until
         if beyond(decision, until, order) and (decision.kind is Kind.ASK or beyond(decision, reach, order)):
-            return Done(decision.why, record)
+            return Done(decision.why, record, decision)
         if decision.kind is Kind.STOP:
             raise _error(decision)
         if decision.kind is Kind.ASK:
@@ -112,6 +118,10 @@ def advance(
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
             return Waiting(decision, other)
         ctx.clock.sleep(POLL_S if record.freeze is not None else CALM_POLL_S)
+
+
+def _names(decision: Decision) -> tuple[str, ...]:
+    return tuple(str(name) for name in (decision.rule, decision.act, decision.ask) if name)
 
 
 def perform(ctx: MigrationContext, view: View, decision: Decision) -> str | None:
