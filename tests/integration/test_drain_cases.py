@@ -11,9 +11,10 @@ from tests.integration.drain_cases import Case, Kit, Scenario, iter_cases
 
 from lab.broker import EmbeddedBroker
 from topicshift import cli
-from topicshift.acts.drain import DrainTaker, take_certificate
+from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
 from topicshift.acts.drain_watch import DrainWatch
+from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.certificate import DrainCertificate
@@ -136,7 +137,7 @@ def test_case(case: Case, request: pytest.FixtureRequest, tmp_path: Path, capsys
         config = broker.config(scenario.user)
         reader = KafkaDrainReader.from_config(config)
         fence = fence_of(scenario)
-        certificate = take_certificate(reader, inputs_of(scenario), fence=fence)
+        certificate = run_async(DrainTaker(reader, inputs_of(scenario), fence=fence).take)
         check(case, scenario, certificate, "library")
         taker = DrainTaker(reader, inputs_of(scenario), fence=fence, config=DrainConfig(poll_s=0.1, poll_max_s=0.1))
         watched = asyncio.run(two_looks(reader, taker))

@@ -20,9 +20,10 @@ from tests.integration.drain_cases.kit import wait_for
 
 from lab.broker import EmbeddedBroker
 from topicshift import cli
-from topicshift.acts.drain import take_certificate
+from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.acts.retention import STEP, lengthen_retention, restore_retention
+from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.drain.certificate import DrainCertificate, Verdict
 from topicshift.core.spec.model import Consumer, Spec
@@ -166,7 +167,7 @@ def test_retention_passed_the_commit(pair: EmbeddedBroker, tmp_path: Path) -> No
         tp = TopicPartition(topic, 0)
         wait_for("retention", lambda: kit.admin.list_offsets({tp: OffsetSpec.earliest()})[tp].result(10).offset == 3)
         reader = KafkaDrainReader.from_config(kit.config)
-        certificate = take_certificate(reader, DrainInputs(topic, declared=("g-" + topic,), compare=False))
+        certificate = run_async(DrainTaker(reader, DrainInputs(topic, declared=("g-" + topic,), compare=False)).take)
         reader.connection.close()
         assert certificate.groups[0].partitions[0].reason == "lost_unread"
 

@@ -11,7 +11,8 @@ from tests.integration.test_drain_cases import fence_of, inputs_of
 
 import drain_verification
 from lab.broker import EmbeddedBroker
-from topicshift.acts.drain import take_certificate
+from topicshift.acts.drain import DrainTaker
+from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.certificate import DrainCertificate
@@ -60,7 +61,7 @@ def test_spark_agrees(case: Case, spark: SparkSession, request: pytest.FixtureRe
     with Kit(broker, tmp_path) as kit:
         scenario = case.build(kit)
         reader = KafkaDrainReader.from_config(broker.config(scenario.user))
-        certificate = take_certificate(reader, inputs_of(scenario), fence=fence_of(scenario))
+        certificate = run_async(DrainTaker(reader, inputs_of(scenario), fence=fence_of(scenario)).take)
         asked = forgotten(certificate).model_dump_json().encode()
         config = broker.write_client_properties(scenario.user, tmp_path / "client.properties")
         question = drain_verification.parse_question(asked, "certificate.json")

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from topicshift.acts.drain import DrainTaker, run_async, still_valid, take_certificate
+from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
 from topicshift.acts.drain_watch import DrainWatch
+from topicshift.adapters.executor import run_async
 from topicshift.core.drain.certificate import Verdict
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
@@ -224,16 +225,16 @@ def test_a_listing_that_fails_leaves_the_declared_groups_certified_but_not_the_t
         raise Unreadable("not allowed")
 
     world.listing = denied  # type: ignore[method-assign]
-    certificate = take_certificate(world, DrainInputs("t", declared=("g",)))
+    certificate = run_async(DrainTaker(world, DrainInputs("t", declared=("g",))).take)
     assert (certificate.verdict, certificate.reasons) == (Verdict.UNKNOWN, ["listing_incomplete"])
     assert certificate.groups[0].verdict is Verdict.DRAINED
     with pytest.raises(Unreadable):
-        take_certificate(world, DrainInputs("t"))
+        run_async(DrainTaker(world, DrainInputs("t")).take)
 
 
 def test_a_missing_topic_is_said_and_nothing_else_is_asked() -> None:
     world = World([5], g=[5])
-    certificate = take_certificate(world, DrainInputs("missing", declared=("g",), compare=False))
+    certificate = run_async(DrainTaker(world, DrainInputs("missing", declared=("g",), compare=False)).take)
     assert (certificate.verdict, certificate.reasons) == (Verdict.UNKNOWN, ["topic_not_found"])
     assert set(world.asked) == {"topic"}
 
@@ -248,27 +249,14 @@ def test_the_second_sample_tells_who_assigns_partitions_itself() -> None:
         return answer
 
     world.commits = moving  # type: ignore[method-assign]
-    certificate = take_certificate(world, DrainInputs("t"), config=DrainConfig(second_sample_s=0.001))
+    certificate = run_async(DrainTaker(world, DrainInputs("t"), config=DrainConfig(second_sample_s=0.001)).take)
     assert {g.group: g.state for g in certificate.groups} == {"mover": "SELF_ASSIGNING", "stale": "EMPTY"}
     assert certificate.groups[0].partitions[0].committed == 1, "the verdict keeps to the first sample"
 
 
-def test_a_certificate_is_checked_again_just_before_the_act() -> None:
-    world, time = World([5], g=[5]), Time()
-    certificate = take_certificate(world, DrainInputs("t", declared=("g",)), now=time.now, issued_by="run:1")
-    assert still_valid(world, certificate, now=time.now, issued_by="run:1") == []
-    world.ends = [6]
-    time.at += timedelta(hours=1)
-    assert [str(r) for r in still_valid(world, certificate, now=time.now, issued_by="run:2")] == [
-        "source_grew",
-        "too_old",
-        "restarted",
-    ]
-
-
 def test_it_can_be_asked_where_a_loop_is_running() -> None:
     async def inside() -> Verdict:
-        return take_certificate(World([5], g=[5]), DrainInputs("t", declared=("g",))).verdict
+        return run_async(DrainTaker(World([5], g=[5]), DrainInputs("t", declared=("g",))).take).verdict
 
     assert asyncio.run(inside()) is Verdict.DRAINED
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
-from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState
+from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, Transient
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from topicshift.core.drain.gate import Gate
     from topicshift.core.fence.decision import FenceSample
     from topicshift.core.fence.record import FenceRecord
+    from topicshift.core.sizing.sizing import SizingResult
 
 SEAT_S = 30.0
 """Seconds for which an advancer holds the seat of one act; what it may send, it sends within that time."""
@@ -74,6 +75,8 @@ class Ports:
     owner_alive: Callable[[str], bool | None] = lambda _: None
     reader_evidence: Callable[[Spec], Any] | None = None
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
+    impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None
+    """Draws ``impact.html`` anew with the count that was worked out from rates; None where nobody draws."""
 
     @cached_property
     def admin(self) -> ClusterAdmin:
@@ -186,6 +189,16 @@ class MigrationContext:
             required=people | {ask for ask, wanted in wants.items() if wanted is Approval.REQUIRED},
             freeze_budget=spec.freeze_budget,
         )
+
+    def intend(self, row: Row, data: Mapping[str, Any], subject: str = "") -> Mapping[str, Any]:
+        """Write the intent of an act; returns what the row holds: the first intent, while one is in effect."""
+        return self.journal.intend(self.claim, row_of(row, subject), data).data
+
+    def finish(
+        self, row: Row, data: Mapping[str, Any], subject: str = "", state: StepState = StepState.DONE
+    ) -> Mapping[str, Any]:
+        """Write how far an act is; ``data`` is laid over what the row holds, which is returned."""
+        return self.journal.finish(self.claim, row_of(row, subject), data, state=state.value).data
 
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
         """One event of the audit trail."""

@@ -7,11 +7,9 @@ never seen beyond the end, and a commit that has reached an end read later has r
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
 
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
 from topicshift.core.drain.certificate import DrainCertificate, Verdict
@@ -24,7 +22,6 @@ from topicshift.core.drain.decision import (
     certify,
     in_doubt,
     lost_now,
-    void_reasons,
     with_moves,
 )
 from topicshift.core.drain.discovery import Discovery, GroupListing, discover, moved
@@ -33,8 +30,6 @@ from topicshift.core.drain.reasons import Reason
 from topicshift.core.errors import TopicshiftError, Unreadable
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.ports import DrainReader
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -73,6 +68,8 @@ class DrainTaker:
         self.now = now or (lambda: datetime.now(UTC))
         self.issued_by = issued_by
         self.world = _World()
+        self.whole = False
+        """Whether the last look asked for everything."""
         self._listed_at: datetime | None = None
         self._read_at: datetime | None = None
 
@@ -84,7 +81,7 @@ class DrainTaker:
         ``second_sample``: ask groups that are empty and not at the end twice; a watch looks again anyway.
         Raises ``Unreadable`` (or a kind of it) where not even topic and groups can be told.
         """
-        w = self.world
+        w, self.whole = self.world, True
         topic, listing, evidence = await asyncio.gather(
             self.reader.topic(self.inputs.topic), self._listing(), self._evidence()
         )
@@ -261,6 +258,7 @@ class DrainTaker:
         )
         if identity is None or identity != (w.topic_id, w.partitions):
             return await self.take(second_sample=False)
+        self.whole = False
         w.described |= described
         w.moved = {}
         for answer in commits:
@@ -292,76 +290,3 @@ def _merged(old: GroupCommits, new: GroupCommits) -> GroupCommits:
         frozenset(old.unstable - asked) | new.unstable,
         None,
     )
-
-
-async def certify_topic(
-    reader: DrainReader,
-    inputs: DrainInputs,
-    *,
-    fence: FencePoint | None = None,
-    config: DrainConfig | None = None,
-    now: Callable[[], datetime] | None = None,
-    issued_by: str | None = None,
-) -> DrainCertificate:
-    """One certificate, now. See :meth:`DrainTaker.take`."""
-    taker = DrainTaker(reader, inputs, fence=fence, config=config, now=now, issued_by=issued_by)
-    return await taker.take()
-
-
-def take_certificate(
-    reader: DrainReader,
-    inputs: DrainInputs,
-    *,
-    fence: FencePoint | None = None,
-    config: DrainConfig | None = None,
-    now: Callable[[], datetime] | None = None,
-    issued_by: str | None = None,
-) -> DrainCertificate:
-    """:func:`certify_topic` from plain code, also where an event loop is running already."""
-    return run_async(lambda: certify_topic(reader, inputs, fence=fence, config=config, now=now, issued_by=issued_by))
-
-
-def still_valid(
-    reader: DrainReader,
-    certificate: DrainCertificate,
-    *,
-    now: Callable[[], datetime] | None = None,
-    issued_by: str | None = None,
-) -> list[Reason]:
-    """What voids ``certificate`` at this moment, empty if it still licenses the act. To be asked just before it."""
-    clock = now or (lambda: datetime.now(UTC))
-
-    async def look() -> list[Reason]:
-        identity = await reader.topic(certificate.topic)
-        topic_id, partitions = identity or (None, 0)
-        offsets = await reader.offsets(certificate.topic, range(partitions)) if partitions else {}
-        return void_reasons(certificate, clock(), topic_id=topic_id, offsets=offsets, issued_by=issued_by)
-
-    return run_async(look)
-
-
-def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine from plain code, also where an event loop is running already (then in a thread)."""
-    found: list[T] = []
-
-    async def keep() -> None:
-        # Not as the result of the task: putting back the handler of SIGINT, asyncio.run makes a repr of the task,
-        # result and all, which takes seconds for a large certificate.
-        try:
-            found.append(await work())
-        except BaseException:
-            # What was asked at the same time may fail in this very moment too: asyncio.run would print its traceback.
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            raise
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(keep())
-    else:
-        with concurrent.futures.ThreadPoolExecutor(1, "topicshift-drain") as pool:
-            pool.submit(lambda: asyncio.run(keep())).result()
-    return found[0]

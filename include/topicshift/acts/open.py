@@ -1,11 +1,11 @@
-"""Open a migration: resolve the target's name, lock both topics, and later check that the plan still holds."""
+"""Open a migration: resolve the target's name, and lock both topics."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
 
-from topicshift.core.errors import NotFound, Refused
+from topicshift.core.errors import NotFound
 from topicshift.core.plan.model import Plan, resolve_target
 from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, ClusterAdmin, Journal, MigrationRow
@@ -55,27 +55,6 @@ def near_names(wanted: str, names: Iterable[str]) -> list[str]:
     holding = [n for low, n in known.items() if wanted.lower() in low]
     close = [known[low] for low in difflib.get_close_matches(wanted.lower(), list(known), n=5)]
     return list(dict.fromkeys([*holding, *close]))[:5]
-
-
-def require_same_plan(approved: Plan, now: Plan, row: MigrationRow) -> None:
-    """Raises ``Refused`` unless the plan as made again just now is the one that was approved, and still nothing blocks.
-
-    An approval is for one plan hash: where the world has changed since, the plan is made and asked again.
-    """
-    if approved.plan_hash != row.plan_hash:
-        raise Refused("plan.json is not the plan that was decided. Clear plan.decide and what follows.")
-    blocking = now.blocking()
-    if blocking:
-        raise Refused(
-            "Since the approval something has come up that blocks; nothing was changed:\n"
-            + "\n".join(f"- {f.line()}" for f in blocking)
-        )
-    if now.plan_hash != approved.plan_hash:
-        raise Refused(
-            "The cluster has changed since the plan was approved; nothing was changed:\n"
-            + "\n".join(f"- {line}" for line in differences(approved, now))
-            + "\nClear plan.check and what follows, so that the new plan is shown and asked."
-        )
 
 
 def differences(before: Plan, after: Plan) -> list[str]:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from topicshift.acts.fence import STEP as FENCE
 from topicshift.core.checks.snapshot import MovedBefore, OtherMigration, Snapshot
 from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import AccessDenied, TopicshiftError, Unreadable
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
@@ -175,18 +175,18 @@ def _journalled(
         ]
         holding = [r for r in rows if r.state == "open" or r.active]
         moved = [_moved(journal, r) for r in rows if r.state == "done" and r.source == source]
-        made = journal.step(migration_id, "create_target") if migration_id else None
+        made = journal.step(migration_id, Row.CREATE_TARGET) if migration_id else None
     except TopicshiftError as err:
         unread["migrations"] = _reason(err)
         return (), (), None
-    own = made.data.get("topic_id") if made is not None and made.state == "done" else None
+    own = made.data.get("topic_id") if made is not None and made.state == StepState.DONE else None
     others = tuple(OtherMigration(r.source, r.target, r.owner) for r in holding)
     return others, tuple(m for m in moved if m is not None), own
 
 
 def _moved(journal: Journal, row: MigrationRow) -> MovedBefore | None:
     """The fence of a migration that has ended well, as far as it is on record."""
-    step = journal.step(row.migration_id, FENCE)
+    step = journal.step(row.migration_id, Row.FENCE)
     record = step.data.get("record") if step is not None else None
     if not record:
         return None

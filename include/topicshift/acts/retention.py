@@ -2,85 +2,63 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
-from topicshift.acts.drain import DrainTaker, run_async
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.progress import DrainProgress, Tracker, row_lag
 from topicshift.core.drain.retention import RetentionRisk, Unread, retention_risk
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.view import View
+from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import Unreadable
-from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim, Clock, ClusterAdmin, ConfigEntry, DrainReader, Journal
+from topicshift.ports import ClusterAdmin, ConfigEntry
 
-STEP = "lengthen_retention"
-"""The journal's name of the step."""
 GATE_S = 12 * 3600.0
 """How long a run may wait for its freeze: records that are unread now must live until then, in seconds."""
 _LOOKS = 3
 _BETWEEN_S = 0.5
 
 
-def forecast_retention(
-    admin: ClusterAdmin, reader: DrainReader, source: str, spec: Spec, clock: Clock, *, gate_s: float = GATE_S
-) -> RetentionRisk:
-    """Whether records of ``source`` could expire before every declared group has read them. Read-only.
+def lengthen_retention(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Lengthen ``retention.ms`` and ``retention.bytes`` of the source where records could expire before they are read.
 
-    Looks three times in a second for the groups' rates. Raises ``Unreadable`` when topic or groups cannot be read.
+    What was there before is journalled before anything is changed. A repeated act applies what was journalled, and
+    forecasts nothing anew.
     """
-    return _forecast(admin, reader, source, spec, clock, gate_s)
-
-
-def lengthen_retention(
-    admin: ClusterAdmin,
-    reader: DrainReader,
-    journal: Journal,
-    claim: Claim,
-    source: str,
-    spec: Spec,
-    clock: Clock,
-    *,
-    gate_s: float = GATE_S,
-) -> list[str]:
-    """Lengthen ``retention.ms`` and ``retention.bytes`` of the source where the forecast says so; lines for a person.
-
-    What was there before is journalled before anything is changed. A repeated call applies what was journalled and
-    forecasts nothing anew. Returns no line when nothing is at risk.
-    """
-    row = journal.step(claim.migration_id, STEP)
-    if row is None or row.state not in ("intended", "done"):
-        risk = _forecast(admin, reader, source, spec, clock, gate_s)
-        if not risk.at_risk:
-            return []
-        before = {name: _set_here(admin, source, name) for name in risk.change}
-        row = journal.intend(
-            claim,
-            STEP,
-            {"source": source, "set": dict(risk.change), "before": before, "why": list(risk.why[:20])},
+    source, row = ctx.row.source, view.record.step(Row.LENGTHEN_RETENTION)
+    if row is None or not row.state.in_effect:
+        risk = forecast_retention(ctx)
+        change = dict(risk.change) if risk.at_risk else {}
+        before = {name: _set_here(ctx.admin, source, name) for name in change}
+        data = ctx.intend(
+            Row.LENGTHEN_RETENTION, {"source": source, "set": change, "before": before, "why": list(risk.why[:20])}
         )
-    wanted = {str(k): str(v) for k, v in row.data["set"].items()}
-    missing = {k: v for k, v in wanted.items() if _set_here(admin, source, k) != v}
+    else:
+        data = row.data
+    wanted = {str(k): str(v) for k, v in data["set"].items()}
+    missing = {k: v for k, v in wanted.items() if _set_here(ctx.admin, source, k) != v}
     if missing:
-        admin.alter_topic_configs(source, set_=missing)
-    if row.state != "done":
-        journal.finish(claim, STEP, {"at": clock.now().isoformat()})
-        journal.event(claim, "retention_lengthened", claim.owner, dict(row.data))
-    said = ", ".join(f"{k}={v}" for k, v in sorted(wanted.items()))
-    return [f"retention of {source} lengthened: {said}", *(str(line) for line in row.data.get("why", []))]
+        ctx.event("retention_lengthened", {**data, "set_now": missing})
+        ctx.check_seat()
+        ctx.admin.alter_topic_configs(source, set_=missing)
+        ctx.log(f"retention of {source} lengthened: {missing}; {'; '.join(map(str, data['why']))}")
+    ctx.finish(Row.LENGTHEN_RETENTION, {})
 
 
-def restore_retention(admin: ClusterAdmin, journal: Journal, claim: Claim, source: str) -> list[str]:
-    """The exact inverse: what was set on the topic before is set again, what was not set is unset; lines for a person.
+def restore_retention(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """The exact inverse: what was set on the topic before is set again, what was not set is unset.
 
-    A config that somebody else has changed since is left as it is, and said. Does nothing when nothing was lengthened.
+    A config that somebody else has changed since is left as it is, and said.
     """
-    row = journal.step(claim.migration_id, STEP)
-    if row is None or row.state not in ("intended", "done"):
-        return []
+    source, row = ctx.row.source, view.record.step(Row.LENGTHEN_RETENTION)
+    if row is None or not row.state.in_effect:
+        return
     lines, set_, unset = [], {}, []
     for name, ours in row.data["set"].items():
-        now, before = _set_here(admin, source, name), row.data["before"].get(name)
+        now, before = _set_here(ctx.admin, source, name), row.data["before"].get(name)
         if now == before:
             continue
         if now != ours:
@@ -92,10 +70,13 @@ def restore_retention(admin: ClusterAdmin, journal: Journal, claim: Claim, sourc
             set_[name] = str(before)
             lines.append(f"{name} of {source} is {before} again")
     if set_ or unset:
-        admin.alter_topic_configs(source, set_=set_, unset=unset)
-    journal.finish(claim, STEP, {"restored": lines}, state="undone")
-    journal.event(claim, "retention_restored", claim.owner, {"lines": lines})
-    return lines
+        ctx.check_seat()
+        ctx.admin.alter_topic_configs(source, set_=set_, unset=unset)
+    for line in lines:
+        ctx.log(line)
+    if lines:
+        ctx.event("retention_restored", {"lines": lines})
+    ctx.finish(Row.LENGTHEN_RETENTION, {"restored": lines}, state=StepState.UNDONE)
 
 
 def _entries(admin: ClusterAdmin, source: str) -> Mapping[str, ConfigEntry]:
@@ -117,26 +98,29 @@ def _number(configs: Mapping[str, ConfigEntry], name: str) -> int:
     return int(entry.value)
 
 
-def _forecast(
-    admin: ClusterAdmin, reader: DrainReader, source: str, spec: Spec, clock: Clock, gate_s: float
-) -> RetentionRisk:
-    configs = _entries(admin, source)
+def forecast_retention(ctx: MigrationContext) -> RetentionRisk:
+    """Whether records of the source could expire before every declared group has read them. Read-only.
+
+    Looks three times in a second for the groups' rates. Raises ``Unreadable`` when topic or groups cannot be read.
+    """
+    configs = _entries(ctx.admin, ctx.row.source)
     policy = configs.get("cleanup.policy")
-    unread, rates = run_async(lambda: _unread(reader, source, spec, clock))
+    unread, rates = _unread(ctx)
     return retention_risk(
         cleanup_policy=(policy.value if policy else None) or "delete",
         retention_ms=_number(configs, "retention.ms"),
         retention_bytes=_number(configs, "retention.bytes"),
         unread=unread,
-        now_ms=int(clock.now().timestamp() * 1000),
-        extra_s=gate_s + spec.freeze_budget.total_seconds(),
+        now_ms=int(ctx.clock.now().timestamp() * 1000),
+        extra_s=GATE_S + ctx.spec.freeze_budget.total_seconds(),
         write_bytes_per_s=rates,
     )
 
 
-async def _unread(reader: DrainReader, source: str, spec: Spec, clock: Clock) -> tuple[list[Unread], dict[int, float]]:
+def _unread(ctx: MigrationContext) -> tuple[list[Unread], dict[int, float]]:
     """Each group's oldest unread record of each partition, and what producers write, in bytes per second."""
-    inputs = DrainInputs.from_spec(spec)
+    clock, reader, run, source = ctx.clock, ctx.ports.reader, ctx.ports.executor.run, ctx.row.source
+    inputs = DrainInputs.from_spec(ctx.spec)
     inputs = DrainInputs(source, declared=inputs.declared, compare=False, accepted_lost=inputs.accepted_lost)
     taker = DrainTaker(reader, inputs, now=clock.now)
     tracker = Tracker()
@@ -144,13 +128,14 @@ async def _unread(reader: DrainReader, source: str, spec: Spec, clock: Clock) ->
     first: tuple[float, dict[int, int]] | None = None
     for look in range(_LOOKS):
         if look:
-            await asyncio.sleep(_BETWEEN_S)
+            clock.sleep(_BETWEEN_S)
         at = clock.now().timestamp()
-        certificate = await taker.take(second_sample=False)
+        certificate = run(lambda: taker.take(second_sample=False))
         progress = tracker.add(certificate, at)
         first = first or (at, _ends(certificate))
     assert progress is not None and first is not None
-    ends, starts, sizes = _ends(progress.certificate), _starts(progress.certificate), await reader.sizes(source)
+    ends, starts = _ends(progress.certificate), _starts(progress.certificate)
+    sizes = run(lambda: reader.sizes(source))
     span = max(progress.at - first[0], 1e-3)
     per_record = {p: sizes[p] / (ends[p] - starts[p]) for p in sizes if ends.get(p, 0) > starts.get(p, 0)}
     written = {p: (e - first[1].get(p, e)) / span * per_record.get(p, 0.0) for p, e in ends.items()}
@@ -160,7 +145,7 @@ async def _unread(reader: DrainReader, source: str, spec: Spec, clock: Clock) ->
             if row_lag(row) != 0 and row.log_start is not None:
                 at_offset = max(row.log_start, row.committed or 0)
                 oldest[row.partition] = min(at_offset, oldest.get(row.partition, at_offset))
-    stamps = await reader.timestamps(source, oldest) if oldest else {}
+    stamps = run(lambda: reader.timestamps(source, oldest)) if oldest else {}
     left = {g.group: g.left for g in progress.groups}
     return [
         Unread(

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from topicshift.acts.participants import SWITCH_PRODUCERS
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import lift
+from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.drain.discovery import moved, reads
-from topicshift.core.errors import PreflightFailed, Refused, Unreadable
-from topicshift.core.findings import Finding
-from topicshift.core.proof.retirement import due_at, retention_of, retirement_findings
-from topicshift.core.spec.model import Spec
-from topicshift.ports import Acl, Claim, Clock, ClusterAdmin, Journal, MigrationRow
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.view import Record, SourceFact, View
+from topicshift.core.engine.words import Ask, MigrationState, Row, StepState
+from topicshift.core.errors import Refused, Transient, Unreadable
+from topicshift.core.proof.retirement import due_at, only_time, retention_of, retirement_findings
+from topicshift.core.proof.verification import same_topic_id
+from topicshift.ports import Acl, Clock, ClusterAdmin
 
-SCREAM = "scream_test"
-DELETE = "delete_source"
 SAMPLE_S = 5.0
+"""Seconds between two looks at the commits of groups without members on the source."""
 
 
-def switched_at(journal: Journal, migration_id: str) -> datetime:
-    """When the producers were switched. Raises ``Refused`` for a migration that never got there."""
-    row = journal.step(migration_id, SWITCH_PRODUCERS)
-    if row is None or row.state != "done":
-        raise Refused(f"Migration {migration_id} never switched its producers; there is nothing to retire.")
-    return datetime.fromisoformat(row.data["finished_at"])
-
-
-def readers(
-    admin: ClusterAdmin, source: str, clock: Clock, *, sample_s: float = SAMPLE_S
-) -> tuple[list[str], list[str]]:
+def readers(admin: ClusterAdmin, source: str, clock: Clock) -> tuple[list[str], list[str]]:
     """Groups that read the source now, and what could not be read.
 
     A group reads it if a member is assigned to it or subscribes to it (by name or by a pattern), if a commit on it is
-    pending, or if its commits on it move between two looks ``sample_s`` seconds apart. Old commits alone are no
+    pending, or if its commits on it move between two looks five seconds apart. Old commits alone are no
     reading: every group of the migration has them.
     """
     info = admin.topic(source)
@@ -50,7 +42,7 @@ def readers(
     if not idle:
         return sorted(reading), unreadable
     first = admin.commits(idle, source, partitions)
-    clock.sleep(sample_s)
+    clock.sleep(SAMPLE_S)
     second = admin.commits(idle, source, partitions)
     for name in idle:
         before, after = first.get(name), second.get(name)
@@ -61,39 +53,35 @@ def readers(
     return sorted(reading), unreadable
 
 
-def look(
-    row: MigrationRow,
-    spec: Spec,
-    *,
-    topic_id: str,
-    fence_offsets: dict[int, int],
-    admin: ClusterAdmin,
-    journal: Journal,
-    clock: Clock,
-) -> list[Finding]:
-    """Everything that speaks against deleting the source now."""
-    info = admin.topic(row.source)
-    who, unreadable = readers(admin, row.source, clock) if info else ([], [])
-    return retirement_findings(
-        source=row.source,
+def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
+    """Whether the source exists, and everything that speaks against deleting it now.
+
+    Raises ``Refused`` for a migration whose producers were never switched, ``Unreadable`` where nothing but reading
+    failed.
+    """
+    switch, fence = record.step(Row.SWITCH_PRODUCERS), record.step(Row.FENCE)
+    if switch is None or switch.state is not StepState.DONE or fence is None:
+        raise Refused(f"Migration {record.migration_id} never switched its producers; there is nothing to retire.")
+    info = ctx.admin.topic(record.source)
+    if info is None:
+        return SourceFact(exists=False)
+    who, unreadable = readers(ctx.admin, record.source, ctx.clock)
+    found = retirement_findings(
+        source=record.source,
         info=info,
-        expected_topic_id=topic_id,
-        fence_offsets=fence_offsets,
-        offsets=admin.offsets(row.source) if info else {},
+        expected_topic_id=str(fence.data["topic_id"]),
+        fence_offsets={int(p): int(o) for p, o in fence.data["record"]["offsets"].items()},
+        offsets=ctx.admin.offsets(record.source),
         readers=who,
         unreadable=unreadable,
-        due=due_at(switched_at(journal, row.migration_id), spec.retire.after, retention_of(info) if info else None),
-        now=clock.now(),
+        due=due_at(datetime.fromisoformat(str(switch.data["finished_at"])), ctx.spec.retire.after, retention_of(info)),
+        now=ctx.clock.now(),
     )
-
-
-def require_nothing_against(findings: list[Finding]) -> None:
-    """Raises ``PreflightFailed`` with all of them, or ``Unreadable`` where only reading failed."""
-    blocking = [f for f in findings if f.blocks]
-    if not blocking:
-        return
-    text = "The source is not deleted:\n" + "\n".join(f"- {f.line()}" for f in blocking)
-    raise (Unreadable if all(f.unknown for f in blocking) else PreflightFailed)(text)
+    blocking = [f for f in found if f.blocks]
+    if blocking and all(f.unknown for f in blocking):
+        raise Unreadable("; ".join(f.line() for f in blocking))
+    same = same_topic_id(info.topic_id, str(fence.data["topic_id"]))
+    return SourceFact(True, tuple(f.line() for f in blocking), only_time(found), same)
 
 
 def scream_acls(source: str) -> list[Acl]:
@@ -101,88 +89,84 @@ def scream_acls(source: str) -> list[Acl]:
     return [Acl("TOPIC", source, "LITERAL", "User:*", "*", op, "DENY") for op in ("READ", "WRITE")]
 
 
-def begin_scream(
-    source: str, lasts: timedelta, *, admin: ClusterAdmin, journal: Journal, claim: Claim, clock: Clock
-) -> datetime:
-    """Deny everybody; returns the end of the test. Repeating it keeps the end of the first time.
+def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Deny everybody, and write down until when. A repeated act keeps the end of the first time.
 
-    On a cluster without an authorizer nobody can be denied: the time is still waited for, watching only.
+    On a cluster without an authorizer nobody can be denied: the time is waited for all the same, watching only.
     """
-    known = journal.step(claim.migration_id, SCREAM)
-    if known is None or known.state not in ("intended", "done"):
-        here = admin.acls() if admin.cluster().authorizer else None
+    approve_by_spec(ctx, Ask.RETIRE, about_of(Ask.RETIRE, "", view.record, view))
+    row, source = view.record.step(Row.SCREAM_TEST), ctx.row.source
+    if row is None or not row.state.in_effect:
+        here = ctx.admin.acls() if ctx.admin.cluster().authorizer else None
         ours = [] if here is None else [a for a in scream_acls(source) if a not in here]
-        data = {"until": (clock.now() + lasts).isoformat(), "denied": here is not None}
-        known = journal.intend(claim, SCREAM, {**data, "acls": [a.operation for a in ours]})
-        journal.event(claim, "scream_test_begun", claim.owner, dict(known.data))
-    if known.data.get("denied"):
-        admin.create_acls([a for a in scream_acls(source) if a.operation in known.data["acls"]])
-    return datetime.fromisoformat(known.data["until"])
+        data = ctx.intend(Row.SCREAM_TEST, {"denied": here is not None, "acls": [a.operation for a in ours]})
+    else:
+        data = row.data
+    added = _scream(source, data)
+    if added:
+        ctx.check_seat()
+        ctx.admin.create_acls(added)
+    if "until" not in data:
+        until = (ctx.clock.now() + ctx.spec.retire.scream_test).isoformat()
+        ctx.event("scream_test_begun", {**data, "until": until})
+        ctx.finish(Row.SCREAM_TEST, {"until": until}, state=StepState.INTENDED)
 
 
-def end_scream(source: str, *, admin: ClusterAdmin, journal: Journal, claim: Claim) -> bool:
-    """The exact inverse of :func:`begin_scream`: removes what it added, nothing else; whether a test was running.
-
-    Idempotent.
-    """
-    known = journal.step(claim.migration_id, SCREAM)
-    if known is None or known.state != "intended":
-        return False
-    if known.data.get("denied"):
-        admin.delete_acls([a for a in scream_acls(source) if a.operation in known.data["acls"]])
-    journal.finish(claim, SCREAM, {}, state="undone")
-    deleted = journal.step(claim.migration_id, DELETE)
-    if deleted is None or deleted.state != "done":
-        # Without a deletion the migration is what it was: finished, and it holds no topic.
-        journal.set_state(claim, "done", active=False)
-    return True
+def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Let everybody in again: the migration is what it was before, finished, and holds no topic."""
+    _let_in(ctx, view.record)
+    ctx.journal.set_state(ctx.claim, MigrationState.DONE.value, active=False)
 
 
-def close_gone(
-    row: MigrationRow, *, admin: ClusterAdmin, journal: Journal, claim: Claim, unfence: Callable[[], object]
-) -> bool:
-    """Close a migration whose source somebody else has deleted; whether it was so. Safe to repeat.
-
-    What this migration left on the topic's name (its DENY) is taken away, so that a new topic of that name is free.
-    """
-    deleting = journal.step(row.migration_id, DELETE)
-    if admin.topic(row.source) is not None or (deleting is not None and deleting.state in ("intended", "done")):
-        return False
-    end_scream(row.source, admin=admin, journal=journal, claim=claim)
-    unfence()
-    journal.event(claim, "source_gone", claim.owner, {"source": row.source, "deleted_by": "somebody else"})
-    journal.set_state(claim, "retired", active=False)
-    return True
+def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Delete the source, forward only. Raises ``Refused`` where another topic has its name by now."""
+    fence, source = view.record.step(Row.FENCE), ctx.row.source
+    topic_id = str(fence.data["topic_id"]) if fence is not None else ""
+    ctx.intend(Row.DELETE_SOURCE, {"source": source, "topic_id": topic_id, "at": ctx.clock.now().isoformat()})
+    info = ctx.admin.topic(source)
+    if info is None:
+        return
+    if not same_topic_id(info.topic_id, topic_id):
+        raise Refused(f"{source} is another topic by now ({info.topic_id}, not {topic_id}); it is not deleted.")
+    ctx.check_seat()
+    ctx.admin.delete_topic(source)
 
 
-def delete_source(
-    row: MigrationRow,
-    *,
-    topic_id: str,
-    admin: ClusterAdmin,
-    journal: Journal,
-    claim: Claim,
-    clock: Clock,
-    look_again: Callable[[], list[Finding]],
-    unfence: Callable[[], object],
-) -> dict[str, Any]:
-    """Delete the source, forward only. Looks once more just before; safe to repeat."""
-    done = journal.step(row.migration_id, DELETE)
-    if done is not None and done.state == "done":
-        return dict(done.data)
-    info = admin.topic(row.source)
-    if not (info is None and done is not None):
-        require_nothing_against(look_again())
-        journal.intend(claim, DELETE, {"source": row.source, "topic_id": topic_id, "at": clock.now().isoformat()})
-        info = admin.topic(row.source)
-        if info is not None and info.topic_id != topic_id:
-            raise Refused(f"{row.source} is another topic by now ({info.topic_id}, not {topic_id}); it is not deleted.")
-        if info is not None:
-            admin.delete_topic(row.source)
-    end_scream(row.source, admin=admin, journal=journal, claim=claim)
-    unfence()
-    data = {"source": row.source, "topic_id": topic_id, "deleted_at": clock.now().isoformat()}
-    journal.finish(claim, DELETE, data)
-    journal.event(claim, "source_deleted", claim.owner, data)
-    journal.set_state(claim, "retired", active=False)
-    return data
+def finish_retirement(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """The source is deleted: nothing of this migration is left on its name."""
+    _clear(ctx, view.record)
+    row = view.record.step(Row.DELETE_SOURCE)
+    topic_id = row.data.get("topic_id") if row is not None else None
+    data = {"source": ctx.row.source, "topic_id": topic_id, "deleted_at": ctx.clock.now().isoformat()}
+    ctx.finish(Row.DELETE_SOURCE, data)
+    ctx.event("source_deleted", data)
+    ctx.journal.set_state(ctx.claim, MigrationState.RETIRED.value, active=False)
+
+
+def close_gone(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Close a migration whose source somebody else has deleted; its DENY is taken from the topic's name."""
+    _clear(ctx, view.record)
+    ctx.event("source_gone", {"source": ctx.row.source, "deleted_by": "somebody else"})
+    ctx.journal.set_state(ctx.claim, MigrationState.RETIRED.value, active=False)
+
+
+def _clear(ctx: MigrationContext, record: Record) -> None:
+    _let_in(ctx, record)
+    if not lift(ctx, record):
+        raise Transient(f"DENY bindings on {record.source} are still shown after their deletion.")
+
+
+def _let_in(ctx: MigrationContext, record: Record) -> None:
+    """The exact inverse of :func:`begin_scream`."""
+    row = record.step(Row.SCREAM_TEST)
+    if row is None or not row.state.in_effect:
+        return
+    added = _scream(record.source, row.data)
+    if added:
+        ctx.check_seat()
+        ctx.admin.delete_acls(added)
+    ctx.finish(Row.SCREAM_TEST, {}, state=StepState.UNDONE)
+
+
+def _scream(source: str, data: Any) -> list[Acl]:
+    return [a for a in scream_acls(source) if a.operation in data["acls"]]

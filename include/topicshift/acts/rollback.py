@@ -2,135 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
-from topicshift.acts.participants import (
-    FREEZE,
-    SWITCH_PRODUCERS,
-    Cast,
-    Progress,
-    back_to_source,
-    consumers_of,
-    describe,
-    producers_of,
-    switch_step,
-    unfence_and_return,
-    used_offsets,
-    wait_for,
-)
-from topicshift.core.engine import states
-from topicshift.core.engine.states import Rollback as Rollback
-from topicshift.core.errors import AmbiguousState, Refused
-from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim, Clock, ClusterAdmin, Journal, MigrationRow
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.resume import take_back
+from topicshift.acts.switch import send
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.view import View
+from topicshift.core.engine.words import MigrationState, Row, StepState
 
-ROLLBACK_LEASE = timedelta(seconds=60)
+LEASE = timedelta(seconds=60)
+"""Longest time for which producers stand still for a look at the target."""
 
 
-def rollback_type(row: MigrationRow, admin: ClusterAdmin) -> tuple[Rollback, str]:
-    """The type of rollback that holds right now, and why. Raises ``AmbiguousState`` where it cannot be told."""
-    kind, why = states.rollback_type(
-        state=row.state,
-        source_exists=admin.topic(row.source) is not None,
-        target_records=used_offsets(admin, row.target),
-    )
-    if kind is None:
-        raise AmbiguousState(
-            f"{row.target} cannot be read, so it cannot be told whether something was written to it ({why}). "
-            "Nothing was changed. Make the cluster reachable and try again."
-        )
-    return kind, f"{row.source} to {row.target}: {why}"
+def begin_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Write down that the migration is rolled back; the migration's verifier is called off."""
+    if view.record.in_effect(Row.ROLLBACK):
+        ctx.finish(Row.ROLLBACK, {}, state=StepState.UNDONE)  # of a migration that was opened again after it
+    ctx.intend(Row.ROLLBACK, {"type": "free", "why": decision.why})
+    ctx.ports.verifier.abort()
 
 
-def roll_back(
-    cast: Cast,
-    row: MigrationRow,
-    spec: Spec,
-    *,
-    admin: ClusterAdmin,
-    journal: Journal,
-    claim: Claim,
-    clock: Clock,
-    unfence: Callable[[], object],
-    restore_retention: Callable[[], object],
-    delete_target: Callable[[], object],
-    progress: Progress,
-) -> dict[str, Any]:
-    """Put everything back on the source and delete the empty target. Safe to repeat.
-
-    Producers that are on the target already are stopped first, and the target is looked at once more: only if it
-    is still empty do they go back. Raises ``Refused`` when rollback is not free.
-    """
-    kind, why = rollback_type(row, admin)
-    if kind is not Rollback.FREE:
-        raise Refused(_not_free(row, kind, why))
-    journal.intend(claim, "rollback", {"type": kind.value, "why": why})
-    producers, consumers = producers_of(spec), consumers_of(spec)
-    driven = [p for p in producers if not cast.controllers[p.kind].needs_person]
-    freeze, switch = (journal.step(row.migration_id, s) for s in (FREEZE, SWITCH_PRODUCERS))
-    touched = freeze is not None and freeze.state in ("intended", "failed", "done")
-    if touched and driven:
-        held = cast.with_lease(clock.now() + ROLLBACK_LEASE)
-        if switch is not None and switch.state in ("intended", "done"):
-            for controller, ps in held.each(driven):
-                controller.stop(held.context, ps)
-            wait_for(
-                held,
-                driven,
-                lambda s: s.status == "stopped",
-                what="every producer says stopped",
-                clock=clock,
-                deadline=clock.now() + ROLLBACK_LEASE / 2,
-                progress=progress,
-            )
-            kind, why = rollback_type(row, admin)
-            if kind is not Rollback.FREE:
-                # They were on the target a moment ago and belong there: let them go on.
-                for controller, ps in held.each(driven):
-                    controller.point(held.context, ps, row.target)
-                    controller.start(held.context, ps)
-                raise Refused(_not_free(row, kind, why))
-    by_hand = [p.name for p in producers if p not in driven]
-    for consumer in consumers:
-        step = journal.step(row.migration_id, switch_step(consumer.group or ""))
-        if step is not None and step.state in ("intended", "done"):
-            back_to_source(cast, [consumer])
-        if step is not None and cast.controllers[consumer.kind].needs_person:
-            # A person has stopped it for the switch, or started it on the target, whatever an earlier try wrote down.
-            by_hand.append(f"{consumer.name} (group {consumer.group})")
-        if step is not None and step.state in ("intended", "done"):
-            journal.finish(claim, switch_step(consumer.group or ""), {}, state="undone")
-    unfence_and_return(cast, driven if touched else [], unfence)
-    said = ""
-    if touched and driven:
-        seen = wait_for(
-            cast,
-            driven,
-            lambda s: s.status == "running" and s.topic == row.source,
-            what=f"every producer runs on {row.source} again",
-            clock=clock,
-            deadline=clock.now() + ROLLBACK_LEASE,
-            progress=progress,
-        )
-        said = describe(seen)
-    now = clock.now().isoformat()
-    for name, step in ((SWITCH_PRODUCERS, switch), (FREEZE, freeze)):
-        if step is not None and step.state in ("intended", "failed", "done"):
-            journal.finish(claim, name, {"ended_at": now, "how": "rolled back"}, state="undone")
-    restore_retention()
-    delete_target()
-    journal.finish(claim, "rollback", {"finished_at": now})
-    journal.event(claim, "rolled_back", claim.owner, {"why": why, "states": said})
-    journal.set_state(claim, "rolled_back", active=False)
-    return {"type": kind.value, "why": why, "start_by_hand": by_hand}
+def stop_on_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Stop producers that were pointed to the target, so that it can be looked at once more."""
+    row, now = view.record.step(Row.ROLLBACK), ctx.clock.now()
+    told = row.data.get("lease_until") if row is not None else None
+    until = datetime.fromisoformat(told) if told else now
+    if until - now < LEASE / 2:
+        # One lease for as long as it lasts: a longer one would be another pause, to be acknowledged anew.
+        until = now + LEASE
+        ctx.finish(Row.ROLLBACK, {"lease_until": until.isoformat()}, state=StepState.INTENDED)
+    for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
+        ctx.check_seat()
+        controller.stop(ctx.control(until), members)
 
 
-def _not_free(row: MigrationRow, kind: Rollback, why: str) -> str:
-    if kind is Rollback.FORWARD_ONLY:
-        return f"There is no way back for {row.migration_id}: {why}. Go forward: migrate {row.target} to a new topic."
-    return (
-        f"Rollback of {row.migration_id} is not free: {why}. Nothing was changed. The way back is a migration with "
-        f"source and target exchanged: every group drains {row.target} before anybody returns to {row.source}."
-    )
+def end_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Records have come to the target meanwhile: producers go on there, and nothing is rolled back."""
+    send(ctx, ctx.driven(ctx.producers), ctx.row.target)
+    ctx.event("rollback_called_off", {"why": decision.why})
+    ctx.finish(Row.ROLLBACK, {"called_off": decision.why}, state=StepState.UNDONE)
+
+
+def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Everything is as it was before; both topics are free."""
+    record = view.record
+    by_hand = [p.name for p in record.policy.producers if p.manual]
+    by_hand += [f"{c.name} (group {c.group})" for c in record.policy.consumers if c.manual and _moved(view, c.group)]
+    take_back(ctx, record, "rolled back")
+    if record.in_effect(Row.FREEZE):
+        ended = {"ended_at": ctx.clock.now().isoformat(), "how": "rolled back"}
+        ctx.finish(Row.FREEZE, ended, state=StepState.UNDONE)
+    row = record.step(Row.ROLLBACK)
+    ctx.event("rolled_back", {"why": row.data.get("why") if row is not None else None, "start_by_hand": by_hand})
+    if by_hand:
+        ctx.log(f"START BY HAND on {ctx.row.source}: {', '.join(by_hand)}")
+    # The migration is closed before its rollback is done: a try that dies in between is finished by the next.
+    ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
+    finished = {"finished_at": ctx.clock.now().isoformat(), "start_by_hand": by_hand}
+    ctx.finish(Row.ROLLBACK, finished)
+
+
+def _moved(view: View, group: str) -> bool:
+    """Whether a person has stopped this group for its switch, or started it on the target, whatever came of it."""
+    return view.record.step(Row.SWITCH_GROUP, group) is not None

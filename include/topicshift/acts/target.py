@@ -1,133 +1,127 @@
-"""Make the target as planned, and take it away again while it is empty and ours."""
+"""The target: made as planned, mended, and deleted again while it is empty and this migration's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from topicshift.core.errors import Refused, Unreadable
-from topicshift.core.kafka.cluster import Acl, TopicInfo
-from topicshift.ports import Claim, ClusterAdmin, Journal, StepRow
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.questions import about_of, approve_by_spec
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.view import View
+from topicshift.core.engine.words import Ask, Row, StepState
+from topicshift.core.errors import Refused, Transient, Unreadable
+from topicshift.core.fence.acls import added_by
+from topicshift.core.kafka.cluster import TopicInfo
+from topicshift.core.plan.model import Plan
+from topicshift.core.proof.verification import same_topic_id
 
-STEP = "create_target"
-"""The journal's name of the step."""
 
+def create_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Make topic, configs and ACLs of the approved plan.
 
-def create_target(
-    admin: ClusterAdmin,
-    journal: Journal,
-    claim: Claim,
-    *,
-    name: str,
-    partitions: int,
-    replication_factor: int,
-    configs: Mapping[str, str],
-    acls: Iterable[Acl],
-) -> str:
-    """Make topic, configs and ACLs, the intent written before; returns the topic id. Safe to repeat.
-
-    An empty topic of exactly this shape that is there already is used, and never deleted by the way back. After a
-    kill the topic is recognised as our own by the intent. Raises ``Refused`` for a topic of another shape, one that
-    holds records, or one that was made again under the name.
+    An empty topic of exactly this shape that is there already is used, and never deleted by the way back. After a kill
+    the topic is recognised as this migration's own by the intent. Raises ``Refused`` for a topic of another shape, one
+    that holds records, or one that was deleted or made again.
     """
-    shape = {
-        "name": name,
-        "partitions": partitions,
-        "replication_factor": replication_factor,
-        "configs": dict(sorted(configs.items())),
-    }
-    wanted = sorted(set(acls))
-    row = journal.step(claim.migration_id, STEP)
-    seen = admin.topic(name)
-    if row is not None and row.state in ("intended", "done"):
-        _same_order(row, shape)
+    name, row = ctx.row.target, view.record.step(Row.CREATE_TARGET)
+    seen = ctx.admin.topic(name)
+    if row is None or not row.state.in_effect:
+        approve_by_spec(ctx, Ask.PLAN, about_of(Ask.PLAN, "", view.record, view))
+        order = ctx.intend(Row.CREATE_TARGET, _order(ctx, seen))
     else:
-        if seen is not None:
-            _require_shape(seen, shape)
-            _require_empty(admin, seen)
-        before = admin.acls() if wanted else frozenset()
-        row = journal.intend(
-            claim,
-            STEP,
-            {
-                **shape,
-                "ours": seen is None,
-                "topic_id": seen.topic_id if seen is not None else None,
-                "acls_added": [asdict(a) for a in wanted if a not in before],
-            },
-        )
-    if seen is None and row.data["topic_id"] is not None:
+        order = row.data
+    known = order["topic_id"]
+    if seen is None and known is not None:
         raise Refused(
-            f"topic {name} (id {row.data['topic_id']}) was there before and is gone. Somebody deleted it. Nothing is "
-            "made in its place; find out who did, and plan again."
+            f"topic {name} (id {known}) was there before and is gone. Somebody deleted it. Nothing is made in its "
+            "place; find out who did, and plan again."
         )
     if seen is None:
-        admin.create_topic(name, partitions, replication_factor, configs)
-        seen = admin.topic(name)
+        ctx.check_seat()
+        ctx.admin.create_topic(name, order["partitions"], order["replication_factor"], order["configs"])
+        seen = ctx.admin.topic(name)
         if seen is None:
-            raise Unreadable(f"topic {name} was created and is not shown by the brokers. Run the step again.")
-    known = row.data["topic_id"]
-    if known is not None and known != seen.topic_id:
-        raise Refused(
-            f"topic {name} was deleted and made again: its id is {seen.topic_id}, and was {known}. It is not the "
-            "topic that this migration uses. Nothing was changed; find out who did this, and plan again."
-        )
-    _require_shape(seen, shape)
-    if row.state != "done":
-        _require_empty(admin, seen)
-    _create_acls(admin, _acls(row))
-    if row.state != "done":
-        journal.finish(claim, STEP, {"topic_id": seen.topic_id})
-    return seen.topic_id
+            raise Transient(f"topic {name} was created and is not shown by the brokers yet.")
+    _require_same(seen, known)
+    _require_shape(seen, order)
+    _require_empty(ctx, seen)
+    _create_acls(ctx, order)
+    ctx.finish(Row.CREATE_TARGET, {"topic_id": seen.topic_id})
 
 
-def delete_target(admin: ClusterAdmin, journal: Journal, claim: Claim) -> bool:
-    """The way back: delete the target that this migration made, and the ACLs that it added. Safe to repeat.
+def repair_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Put back the ACLs of the target that this migration had added and somebody removed."""
+    row = view.record.step(Row.CREATE_TARGET)
+    missing = [] if row is None else sorted(set(added_by(row.data)) - ctx.admin.acls())
+    if missing:
+        ctx.event("target_acls_repaired", {"removed_by_somebody": [str(a) for a in missing]})
+        ctx.check_seat()
+        ctx.admin.create_acls(missing)
 
-    Returns whether the topic is gone; one that was there before stays. Raises ``Refused`` when the target holds or
-    has held records, or is not the topic that was made, and ``Unreadable`` when that cannot be told.
+
+def delete_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Delete the target that this migration made, and the ACLs that it added; a topic that was there before stays.
+
+    Raises ``Refused`` where it holds or has held records, or is not the topic that was made, and ``Unreadable`` where
+    that cannot be told.
     """
-    row = journal.step(claim.migration_id, STEP)
-    if row is None or row.state not in ("intended", "done"):
-        return False
-    name = str(row.data["name"])
-    seen = admin.topic(name)
-    ours = bool(row.data["ours"])
-    if seen is not None and ours:
-        known = row.data["topic_id"]
-        if known is None:
+    row = view.record.step(Row.CREATE_TARGET)
+    if row is None or not row.state.in_effect:
+        return
+    seen = ctx.admin.topic(ctx.row.target) if row.data["ours"] else None
+    if seen is not None:
+        _require_same(seen, row.data["topic_id"])
+        if row.data["topic_id"] is None:
             _require_shape(seen, row.data)  # killed between the act and its record
-        elif known != seen.topic_id:
-            raise Refused(
-                f"topic {name} was deleted and made again: its id is {seen.topic_id}, and this migration made "
-                f"{known}. It is left alone."
-            )
-        _require_empty(admin, seen)
-        admin.delete_topic(name)
-    added = _acls(row)
+        _require_empty(ctx, seen)
+        ctx.check_seat()
+        ctx.admin.delete_topic(seen.name)
+    added = added_by(row.data)
     if added:
-        admin.delete_acls(added)
-    journal.finish(claim, STEP, {"deleted": seen.topic_id if seen is not None and ours else None}, state="undone")
-    return ours or seen is None
+        ctx.check_seat()
+        ctx.admin.delete_acls(added)
+    deleted = seen.topic_id if seen is not None else None
+    ctx.finish(Row.CREATE_TARGET, {"deleted": deleted}, state=StepState.UNDONE)
 
 
-def _acls(row: StepRow) -> list[Acl]:
-    return [Acl(**a) for a in row.data["acls_added"]]
+def _order(ctx: MigrationContext, seen: TopicInfo | None) -> dict[str, Any]:
+    """What is to be made, from the plan that was approved."""
+    plan = Plan.model_validate_json(ctx.read("plan.json"))
+    if plan.target is None or plan.plan_hash != ctx.row.plan_hash:
+        raise Refused(f"plan.json of {ctx.row.migration_id} is not the plan that was approved. Make the plan again.")
+    shape = {
+        "name": ctx.row.target,
+        "partitions": plan.target.partitions,
+        "replication_factor": plan.target.replication_factor,
+        "configs": dict(sorted(plan.target.configs.items())),
+    }
+    if seen is not None:
+        _require_shape(seen, shape)
+        _require_empty(ctx, seen)
+    wanted = sorted({a.to_acl() for a in plan.target.acls})
+    before = ctx.admin.acls() if wanted else frozenset()
+    return {
+        **shape,
+        "ours": seen is None,
+        "topic_id": seen.topic_id if seen is not None else None,
+        "acls_added": [asdict(a) for a in wanted if a not in before],
+    }
 
 
-def _create_acls(admin: ClusterAdmin, acls: list[Acl]) -> None:
-    if acls:
-        admin.create_acls(acls)
+def _create_acls(ctx: MigrationContext, order: Mapping[str, Any]) -> None:
+    added = added_by(order)
+    if added:
+        ctx.check_seat()
+        ctx.admin.create_acls(added)
 
 
-def _same_order(row: StepRow, shape: Mapping[str, Any]) -> None:
-    """A repeated step must be told the same shape: another plan is another migration."""
-    differing = [k for k, v in shape.items() if row.data[k] != v]
-    if differing:
+def _require_same(seen: TopicInfo, known: str | None) -> None:
+    if known is not None and not same_topic_id(known, seen.topic_id):
         raise Refused(
-            f"This migration already began to make {row.data['name']} with another {', '.join(differing)} than is "
-            "asked now. Roll it back first, or go on with the plan that was approved."
+            f"topic {seen.name} was deleted and made again: its id is {seen.topic_id}, and was {known}. It is not the "
+            "topic that this migration uses, so it is left alone. Find out who did this, and plan again."
         )
 
 
@@ -149,25 +143,18 @@ def _require_shape(seen: TopicInfo, shape: Mapping[str, Any]) -> None:
         )
 
 
-def _require_empty(admin: ClusterAdmin, seen: TopicInfo) -> None:
-    rows = admin.offsets(seen.name)
-    unread = [
-        f"[{p}] {rows[p].error if p in rows else 'no answer'}" for p in range(seen.partitions) if _end(rows, p) is None
-    ]
+def _require_empty(ctx: MigrationContext, seen: TopicInfo) -> None:
+    rows = ctx.admin.offsets(seen.name)
+    ends = {p: rows[p].end if p in rows and not rows[p].error else None for p in range(seen.partitions)}
+    unread = [f"[{p}] {rows[p].error if p in rows else 'no answer'}" for p, end in ends.items() if end is None]
     if unread:
         raise Unreadable(
             f"Whether topic {seen.name} is empty cannot be told: {', '.join(unread)}. Unknown never counts as empty. "
             "Run it again once its partitions can be read."
         )
-    used = {p: rows[p].end for p in range(seen.partitions) if rows[p].end}
+    used = [f"[{p}] ends at {end}" for p, end in ends.items() if end]
     if used:
-        shown = ", ".join(f"[{p}] ends at {end}" for p, end in list(used.items())[:5])
         raise Refused(
-            f"topic {seen.name} holds or has held records ({shown}{', ...' if len(used) > 5 else ''}). Only an empty "
-            "topic is used as a target or deleted. Choose another target, or go on forward."
+            f"topic {seen.name} holds or has held records ({', '.join(used[:5])}{', ...' if len(used) > 5 else ''}). "
+            "Only an empty topic is used as a target or deleted. Choose another target, or go on forward."
         )
-
-
-def _end(rows: Mapping[int, Any], partition: int) -> int | None:
-    found = rows.get(partition)
-    return None if found is None or found.error else found.end

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from topicshift.core.errors import NotFound, Refused, Transient
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.view import Unknown, View
+from topicshift.core.engine.words import Ask
+from topicshift.core.errors import NotFound, Refused
 from topicshift.core.fence import hanging
 from topicshift.core.fence.decision import FenceSample, FenceSettings, OpenTransaction, find_open_transactions
-from topicshift.ports import Claim, Clock, ClusterAdmin, Journal
-
-_GONE_TRIES = 100
+from topicshift.ports import Clock, ClusterAdmin
 
 
 def open_transactions(
@@ -36,27 +35,16 @@ def open_transactions(
     return find_open_transactions(sample, settings or FenceSettings(), int(at * 1000))
 
 
-def abort_approved(
-    admin: ClusterAdmin,
-    journal: Journal,
-    claim: Claim,
-    clock: Clock,
-    topic: str,
-    approved: Mapping[str, Any],
-    *,
-    actor: str,
-    progress: Callable[[str], None],
-    settings: FenceSettings | None = None,
-) -> list[str]:
-    """Abort those of the approved transactions that still hang, unchanged; returns their keys.
+def abort_transactions(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Abort those transactions that a person agreed to abort and that hang unchanged.
 
-    ``approved`` is :func:`topicshift.core.fence.hanging.about` as the person saw it, ``actor`` who said yes. One
-    that has ended meanwhile, or to which a record was added, is left alone. Each abort is in the audit trail before it
-    is done.
+    One that has ended meanwhile, or to which a record was added, is left alone. Each abort is in the audit trail before
+    it is done.
     """
-    wanted = set(approved.get("abort", ())) if approved.get("topic") == topic else set()
-    done = []
-    for t in hanging.abortable(open_transactions(admin, topic, clock, settings)):
+    assert not isinstance(view.transactions, Unknown)
+    wanted, topic = set(view.transactions.hanging), ctx.row.source
+    actor = view.answer(Ask.ABORT_TRANSACTIONS).by
+    for t in hanging.abortable(open_transactions(ctx.admin, topic, ctx.clock)):
         if hanging.key(t) not in wanted or t.producer_id is None or t.producer_epoch is None:
             continue
         what = {
@@ -66,36 +54,12 @@ def abort_approved(
             "producer_epoch": t.producer_epoch,
             "start_offset": t.start_offset,
         }
-        journal.event(claim, "transaction_abort_begun", actor, what)
+        ctx.event("transaction_abort_begun", what, actor=actor)
+        ctx.check_seat()
         try:
-            admin.abort_transaction(topic, t.partition, t.producer_id, t.producer_epoch)
+            ctx.admin.abort_transaction(topic, t.partition, t.producer_id, t.producer_epoch)
         except Refused as refused:
-            progress(f"not aborted: {refused}")
+            ctx.log(f"not aborted: {refused}")
             continue
-        done.append(t)
-        progress(f"aborted on the word of {actor}: {t.line(topic, int(clock.now().timestamp() * 1000))}")
-    _wait_gone(admin, topic, clock, done, settings)
-    for t in done:
-        journal.event(claim, "transaction_aborted", actor, {"topic": topic, "transaction": hanging.key(t)})
-    return [hanging.key(t) for t in done]
-
-
-def _wait_gone(
-    admin: ClusterAdmin,
-    topic: str,
-    clock: Clock,
-    aborted: Sequence[OpenTransaction],
-    settings: FenceSettings | None,
-) -> None:
-    left = {(t.partition, t.producer_id, t.start_offset) for t in aborted}
-    for _ in range(_GONE_TRIES if left else 0):
-        seen = {(t.partition, t.producer_id, t.start_offset) for t in open_transactions(admin, topic, clock, settings)}
-        left &= seen
-        if not left:
-            return
-        clock.sleep(0.05)
-    if left:
-        raise Transient(
-            f"Abort markers were written on {topic}, but its leaders still show open transactions: {sorted(left)}. "
-            "Look again."
-        )
+        ctx.event("transaction_aborted", {"topic": topic, "transaction": hanging.key(t)}, actor=actor)
+        ctx.log(f"aborted on the word of {actor}: {t.line(topic, int(ctx.clock.now().timestamp() * 1000))}")

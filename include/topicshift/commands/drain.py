@@ -107,7 +107,8 @@ def command(
     Exit codes: 0 drained; 3 not drained; 4 unknown (something could not be read); 2 wrong use, or a topic or group
     that does not exist.
     """
-    from topicshift.acts.drain import DrainTaker, run_async
+    from topicshift.acts.drain import DrainTaker
+    from topicshift.adapters.executor import run_async
     from topicshift.acts.drain_inputs import DrainConfig
     from topicshift.adapters.kafka.reader import KafkaDrainReader
     from topicshift.core.spec.duration import parse_duration

@@ -69,7 +69,7 @@ def deletion_approved(view: View) -> Decision | None:
 def screamed(view: View) -> Decision | None:
     """Everybody is denied for a while, so that a forgotten client shows."""
     row = view.record.step(Row.SCREAM_TEST)
-    if row is None or row.state is not StepState.INTENDED:
+    if row is None or row.state is not StepState.INTENDED or "until" not in row.data:
         return act(Act.BEGIN_SCREAM, "nobody was kept out of the source yet")
     until = str(row.data["until"])
     return wait(f"the scream test goes on until {until}", until) if view.now < datetime.fromisoformat(until) else None

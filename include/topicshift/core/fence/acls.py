@@ -7,8 +7,9 @@ out, and is therefore never denied. END_U that stays still is the judge for ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from topicshift.core.kafka.cluster import Acl
 
@@ -105,3 +106,23 @@ def deny_bindings(
     notes.append("Super users of the cluster cannot be denied; END_U that stays still is the judge for them.")
     wanted = [deny_write(source, p) for p in denied]
     return DenyPlan(tuple(a for a in wanted if a not in acls), tuple(notes))
+
+
+def wide_deny(acls: Iterable[Acl], source: str) -> DenyPlan:
+    """The one DENY WRITE for everybody, from when every producer is on the target.
+
+    Only where an ALLOW covers the topic: its first ACL would take the right to read from its consumers.
+    """
+    acls = frozenset(acls)
+    if not any(a.permission == "ALLOW" for a in concerning(acls, source)):
+        note = (
+            f"No ALLOW covers topic {source}, so no DENY is set; END_U that stays still is the only judge of the fence."
+        )
+        return DenyPlan((), (note,))
+    wanted = deny_write(source, ANYBODY)
+    return DenyPlan(() if wanted in acls else (wanted,), ())
+
+
+def added_by(row: Mapping[str, Any]) -> list[Acl]:
+    """The bindings that a journal row says were added."""
+    return [Acl(**a) for a in row.get("acls_added", ())]

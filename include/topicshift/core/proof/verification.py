@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -90,6 +91,8 @@ class DrainVerification(Model):
     seconds: float = 0.0
     question: str | None = None
     certificate_taken_at: str | None = None
+    reader: Literal["spark", "task"] = "spark"
+    """Who read: the armed Spark job, or, where that had ended, the task that advanced the migration."""
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,49 @@
+"""The freeze: participants armed for it, its clock started, producers told to stop."""
+
+from __future__ import annotations
+
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.view import View
+from topicshift.core.engine.words import Row, StepState
+
+
+def arm(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Tell participants that a migration is planned, and make what they need before they can report."""
+    ctx.intend(Row.ARM, {"at": ctx.clock.now().isoformat()})
+    for controller, _ in ctx.by_kind([*ctx.producers, *ctx.consumers]):
+        for method in ("prepare", "arm"):
+            if hasattr(controller, method):
+                ctx.check_seat()
+                getattr(controller, method)(ctx.control())
+    ctx.finish(Row.ARM, {})
+
+
+def disarm(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Participants follow at leisure again."""
+    for controller, _ in ctx.by_kind([*ctx.producers, *ctx.consumers]):
+        if hasattr(controller, "disarm"):
+            ctx.check_seat()
+            controller.disarm(ctx.control())
+    ctx.finish(Row.ARM, {}, state=StepState.UNDONE)
+
+
+def begin_freeze(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Start the clock of the freeze. ``attempt`` counts the freezes of this migration."""
+    before = view.record.step(Row.FREEZE)
+    attempt = 1 + (int(before.data.get("attempt", 1)) if before is not None else 0)
+    freeze = Freeze.begin(ctx.clock.now(), view.record.policy.freeze_budget)
+    data = ctx.intend(Row.FREEZE, {**freeze.to_data(), "attempt": attempt})
+    ctx.event("freeze_begun", data)
+
+
+def stop_producers(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Tell every producer to stop, until the lease of the freeze ends at the latest."""
+    freeze = view.record.freeze
+    assert freeze is not None
+    ctx.intend(Row.STOP_PRODUCERS, {"at": ctx.clock.now().isoformat(), "how": "told"})
+    for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
+        ctx.check_seat()
+        controller.stop(ctx.control(freeze.lease_until), members)
+    ctx.finish(Row.STOP_PRODUCERS, {})

@@ -1,0 +1,57 @@
+"""The switch of the producers: intended, pointed, ended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.questions import about_of, approve_by_spec
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.forward import seen
+from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.view import View
+from topicshift.core.engine.words import Ask, Row, StepState
+from topicshift.ports import Participant
+
+
+def intend_switch(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Write down that producers are about to be pointed to the target: from now on no timer resumes them."""
+    approve_by_spec(ctx, Ask.CUTOVER, about_of(Ask.CUTOVER, "", view.record, view))
+    ctx.intend(Row.SWITCH_PRODUCERS, {"target": ctx.row.target, "at": ctx.clock.now().isoformat()})
+
+
+def point_producers(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Point producers that are not on the target yet, and start them there, those under a lease first."""
+    freeze = view.record.freeze
+    control = ctx.control(freeze.lease_until if freeze is not None else None)
+    away = {m.name for m in view.record.policy.producers if not seen(view, m).runs_on("target")}
+    for controller, members in ctx.by_kind([p for p in ctx.driven(ctx.producers) if p.name in away]):
+        ctx.check_seat()
+        controller.point(control, members, ctx.row.target)
+        ctx.check_seat()
+        controller.start(control, members)
+
+
+def send(ctx: MigrationContext, producers: list[Participant], topic: str) -> None:
+    """Point producers to a topic and start them there, outside of any lease."""
+    for controller, members in ctx.by_kind(producers):
+        ctx.check_seat()
+        controller.point(ctx.control(), members, topic)
+        ctx.check_seat()
+        controller.start(ctx.control(), members)
+
+
+def end_freeze(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """The freeze has ended: every producer runs on the target.
+
+    The switch stays intended until everything else is written, so that a try that dies in between is finished by the
+    next.
+    """
+    row = view.record.step(Row.FREEZE)
+    assert row is not None
+    ended = str(row.data["ended_at"]) if row.state is StepState.DONE else ctx.clock.now().isoformat()
+    lasted = datetime.fromisoformat(ended) - Freeze.from_data(row.data).started_at
+    data = {"finished_at": ended, "freeze_seconds": round(lasted.total_seconds(), 3)}
+    ctx.finish(Row.FREEZE, {"ended_at": ended, "how": "switched"})
+    ctx.event("producers_switched", {"target": ctx.row.target, **data, "why": decision.why})
+    ctx.finish(Row.SWITCH_PRODUCERS, data)

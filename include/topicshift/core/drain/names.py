@@ -1,0 +1,27 @@
+"""The names of evidence files that several tasks read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+
+def file_name(consumer: str) -> str:
+    """A consumer's name as part of a file name: readable, and different for different names."""
+    safe = re.sub(r"[^A-Za-z0-9_-]", "-", consumer)
+    return safe if safe == consumer else f"{safe}-{hashlib.sha256(consumer.encode()).hexdigest()[:8]}"
+
+
+def suffix(consumer: str = "") -> str:
+    """What the name of an evidence file of one consumer ends with; nothing for that of all."""
+    return f"-{file_name(consumer)}" if consumer else ""
+
+
+def certificate_name(consumer: str = "") -> str:
+    """The evidence file of a certificate."""
+    return f"drain_certificate{suffix(consumer)}.json"
+
+
+def verification_name(consumer: str = "") -> str:
+    """The evidence file of a verification."""
+    return f"drain_verification{suffix(consumer)}.json"
