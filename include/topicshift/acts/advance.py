@@ -165,9 +165,8 @@ def _carry_out(
     ctx.memory.said = ""
     try:
         run(ctx, view, decision)
-    except OwnershipLost:
-        raise
-    except Transient as error:
+    except (OwnershipLost, Transient) as error:
+        # Shut out by somebody of the same owner: it looks again, and ``refresh`` tells whether the owner is another.
         return f"{key} is tried again: {error}"
     finally:
         ctx.memory.told[key] = ctx.clock.now()

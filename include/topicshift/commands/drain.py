@@ -108,8 +108,8 @@ def command(
     that does not exist.
     """
     from topicshift.acts.drain import DrainTaker
-    from topicshift.adapters.executor import run_async
     from topicshift.acts.drain_inputs import DrainConfig
+    from topicshift.adapters.executor import run_async
     from topicshift.adapters.kafka.reader import KafkaDrainReader
     from topicshift.core.spec.duration import parse_duration
 

@@ -30,7 +30,12 @@ from topicshift.core.kafka.cluster import (
 )
 from topicshift.core.kafka.rules import topic_name_problem
 
-_INHERITED = {"cleanup.policy": "delete", "retention.ms": "604800000", "min.insync.replicas": "1"}
+_INHERITED = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "min.insync.replicas": "1",
+}
 _ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 
 
