@@ -86,9 +86,11 @@ def resume(error: str, why: str) -> Decision:
     return replace(act(Act.BEGIN_RESUME, why), error=error)
 
 
-def end_or_stop(record: Record, error: str, why: str) -> Decision:
-    """Resume on the source where nobody was pointed to the target yet, else stop and call a person."""
-    return resume(error, why) if frozen(record) else stop(error, why)
+def end_or_stop(view: View, error: str, why: str) -> Decision:
+    """Resume on the source where it is certain that nobody is on the target, else stop and call a person."""
+    if frozen(view.record) or (switching(view.record) and _nobody_on_target(view)):
+        return resume(error, why)
+    return stop(error, why)
 
 
 def driven(view: View) -> list[Member]:
@@ -156,13 +158,18 @@ def nothing_to_resume(view: View) -> Decision | None:
     return over("no freeze is running") if view.wanted == "resume" else None
 
 
+def _nobody_on_target(view: View) -> bool:
+    """Whether it is certain that no producer and no group is on the target, and that nothing was written there."""
+    if isinstance(view.target, Unknown) or view.target.used != 0 or isinstance(view.producers, Unknown):
+        return False
+    return not view.record.released and not any(seen(view, p).side == "target" for p in driven(view))
+
+
 def start_over(view: View, why: str) -> Decision | None:
     """After the intent to point: resume on the source only where it is certain that nobody is on the target."""
-    target = view.target
-    on_target = [p for p in driven(view) if seen(view, p).side == "target"]
-    used = None if isinstance(target, Unknown) else target.used
-    if used == 0 and not on_target and not view.record.released and not isinstance(view.producers, Unknown):
+    if _nobody_on_target(view):
         return resume("DrainTimedOut", f"{why}; nobody is on the target and it is empty")
+    used = None if isinstance(view.target, Unknown) else view.target.used
     return stop(
         "AmbiguousState",
         f"{why}, but it is not certain that nobody is on {view.record.target}: "
@@ -220,7 +227,7 @@ def target_stands(view: View) -> Decision | None:
         return wait(f"{view.record.target} cannot be described: {target.why}")
     if not target.exists or target.wrong:
         what = target.wrong or "it does not exist any more"
-        return end_or_stop(view.record, "Refused", f"{view.record.target} is not what was planned: {what}")
+        return end_or_stop(view, "Refused", f"{view.record.target} is not what was planned: {what}")
     if target.missing_acls:
         missing = ", ".join(target.missing_acls)
         return retell(
@@ -381,13 +388,20 @@ def fence_proven(view: View) -> Decision | None:
     return act(Act.RECORD_FENCE, "nobody writes to the source any more") if proof.proven else wait(proof.waits)
 
 
+@rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
+def switch_in_time(view: View) -> Decision | None:
+    """A point that came too late ends nothing: producers that run on the source again are fenced anew."""
+    back = [p for p in driven(view) if seen(view, p).runs_on("source")]
+    return start_over(view, f"on the source by themselves: {named(view, back)}") if back else None
+
+
 @rule(moving, Fact.FENCE)
 def fence_holds(view: View) -> Decision | None:
     """A write to the source after the fence voids every certificate."""
     fence = view.fence
     if isinstance(fence, Unknown):
         return wait(f"the source cannot be compared with its fence, and unknown is never OK: {fence.why}")
-    return end_or_stop(view.record, "FenceBroken", fence.broken) if fence.broken else None
+    return end_or_stop(view, "FenceBroken", fence.broken) if fence.broken else None
 
 
 @rule(moving, Fact.DENY)
@@ -464,11 +478,11 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
         return act(Act.RECORD_VERIFICATION, f"reading confirms that {who} has nothing left to read", subject)
     if verdict == "fence_broken":
         return end_or_stop(
-            record, "FenceBroken", f"the verifier found the source written to after the fence: {verifier.text}"
+            view, "FenceBroken", f"the verifier found the source written to after the fence: {verifier.text}"
         )
     if verdict == "not_drained":
         return end_or_stop(
-            record, "GuardViolated", f"the certificate says drained, but reading found records left: {verifier.text}"
+            view, "GuardViolated", f"the certificate says drained, but reading found records left: {verifier.text}"
         )
     if verdict is not None or verifier.state in ("gone", "absent"):
         why = f"the armed verifier is {verifier.state}, so this advancer reads what {who} has left"
@@ -494,13 +508,6 @@ def switch_intended(view: View) -> Decision | None:
 
 
 @rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
-def switch_in_time(view: View) -> Decision | None:
-    """A point that came too late ends nothing: producers that run on the source again are fenced anew."""
-    back = [p for p in driven(view) if seen(view, p).runs_on("source")]
-    return start_over(view, f"on the source by themselves: {named(view, back)}") if back else None
-
-
-@rule(switching, Fact.PRODUCERS, step=Step.SWITCH_PRODUCERS)
 def producers_pointed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the target."""
     open_ = [p for p in driven(view) if not seen(view, p).runs_on("target")]
@@ -509,8 +516,10 @@ def producers_pointed(view: View) -> Decision | None:
     text, freeze = named(view, open_), view.record.freeze
     if isinstance(view.producers, Unknown):
         return wait(f"producers cannot be observed: {view.producers.why}")
-    if freeze is not None and view.now >= freeze.act_until:
-        return wait(f"the lease is too short to point producers, so it has to end first: {text}")
+    if freeze is not None and view.now >= freeze.act_until and _nobody_on_target(view):
+        if view.now < freeze.lease_until:
+            return wait(f"the lease is too short to point producers, so it has to end first: {text}")
+        return start_over(view, f"the lease ended before anybody was pointed to the target: {text}")
     return retell(view, Act.POINT_PRODUCERS, f"not on the target: {text}", f"not on the target yet: {text}")
 
 
