@@ -118,8 +118,10 @@ class Applications(FakeController):
         if not self.needs_person:
             self._do(lambda: super(Applications, self).start(ctx, participants))
             for p in participants:
-                if p.group is not None and p.name not in self.deaf and self.topic.get(p.name) == ctx.target:
-                    self.world.seed(p.group)
+                if p.group is not None and p.name not in self.deaf:
+                    self.world.join(p.group, self.topic.get(p.name, ctx.source))
+                    if self.topic.get(p.name) == ctx.target:
+                        self.world.seed(p.group)
 
     def _do(self, act: Callable[[], None]) -> None:
         self.world.fuse.burn()

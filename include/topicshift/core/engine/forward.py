@@ -128,7 +128,7 @@ def resumed_here(view: View) -> Decision | None:
     """An advancer that saw its freeze end does not begin another one by itself."""
     row = view.record.step(Row.FREEZE)
     at = row.finished_at if row is not None else None
-    if row is None or at is None or datetime.fromisoformat(at) < view.began_at:
+    if row is None or at is None or datetime.fromisoformat(at) <= view.began_at:
         return None
     return stop(str(row.data.get("error") or "Refused"), f"producers are back on the source: {row.data.get('why', '')}")
 
