@@ -156,7 +156,8 @@ class World:
             self.join(consumer.group, SOURCE)
             self.drain(consumer.group)
         self.claim: Claim = self.open()
-        self.before = self.cluster.acls() if authorizer else frozenset()
+        self.before = self.acls()
+        """ACLs of the source before the migration."""
         self.cluster.on_call = self.fuse.burn
 
     @property
@@ -198,10 +199,13 @@ class World:
             found.add((apps.topic.get(p.name, SOURCE), apps.running.get(p.name, True)))
         return found
 
+    def acls(self, topic: str = SOURCE) -> set[Acl]:
+        """ACLs of a topic."""
+        return {a for a in self.cluster._acls if a.name == topic}
+
     def denied(self) -> set[str]:
         """Principals that are denied to write to the source."""
-        acls = self.cluster._acls
-        return {a.principal for a in acls if a.name == SOURCE and a.operation == "WRITE" and a.permission == "DENY"}
+        return {a.principal for a in self.acls() if a.operation == "WRITE" and a.permission == "DENY"}
 
     # ------------------------------------------------------------------------------------------- the migration
 

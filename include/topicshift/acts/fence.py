@@ -23,6 +23,8 @@ FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
 
 def deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Set the DENY bindings of the freeze. Those of producers on the route are never denied."""
+    if view.record.at(Row.STOP_PRODUCERS) is StepState.INTENDED:
+        ctx.finish(Row.STOP_PRODUCERS, {"stopped_at": ctx.clock.now().isoformat()})
     row = view.record.step(Row.FENCE)
     data = row.data if row is not None and row.state.in_effect else ctx.intend(Row.FENCE, _order(ctx))
     for note in data["notes"]:

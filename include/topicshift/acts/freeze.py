@@ -39,11 +39,10 @@ def begin_freeze(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 
 def stop_producers(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Tell every producer to stop, until the lease of the freeze ends at the latest."""
+    """Tell every producer to stop, until the lease of the freeze ends at the latest. It is done once all say so."""
     freeze = view.record.freeze
     assert freeze is not None
     ctx.intend(Row.STOP_PRODUCERS, {"at": ctx.clock.now().isoformat(), "how": "told"})
     for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
         ctx.check_seat()
         controller.stop(ctx.control(freeze.lease_until), members)
-    ctx.finish(Row.STOP_PRODUCERS, {})

@@ -489,7 +489,8 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
         return retell(view, Act.READ_TAILS, why, f"reading what {who} has left", subject)
     if not asked:
         return act(Act.REQUEST_VERIFICATION, f"the certificate of {who} is to be verified by reading", subject)
-    return wait(f"the verifier's answer for {who}")
+    waits = f"the verifier's answer for {who}"
+    return retell(view, Act.REQUEST_VERIFICATION, f"{waits} has not come", waits, subject)
 
 
 @rule(fenced, step=Step.SWITCH_PRODUCERS)
