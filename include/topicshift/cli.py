@@ -27,6 +27,10 @@ COMMANDS: dict[str, str] = {
     "size": "How many partitions a topic should have, and why.",
     "drain": "Has every consumer group read everything? Read-only.",
     "status": "Migrations: their step, owner, freeze, and what they wait for.",
+    "advance": "Go on with a migration, as Airflow's tasks do.",
+    "answer": "Answer the open question of a migration.",
+    "resume-on-source": "End a freeze: producers resume on the source.",
+    "close": "End a migration that will not go on; its topics are free again.",
     "audit": "Verify or export the audit trail of a migration.",
     "route": "Show or set the route that producers and consumers follow.",
 }
@@ -48,7 +52,7 @@ class LazyGroup(click.Group):
         """Import the subcommand; None for an unknown name (click then answers with a usage error)."""
         if cmd_name not in COMMANDS:
             return None
-        module = f"topicshift.commands.{cmd_name}"
+        module = f"topicshift.commands.{cmd_name.replace('-', '_')}"
         try:
             command = importlib.import_module(module).command
         except ModuleNotFoundError as exc:

@@ -22,6 +22,11 @@ def arm(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def disarm(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Participants follow at leisure again."""
+    disarm_all(ctx)
+
+
+def disarm_all(ctx: MigrationContext) -> None:
+    """Let every participant follow at leisure again, outside the engine's order (a migration is closed) as well."""
     for controller, _ in ctx.by_kind([*ctx.producers, *ctx.consumers]):
         if hasattr(controller, "disarm"):
             ctx.check_seat()

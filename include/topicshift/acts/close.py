@@ -1,0 +1,75 @@
+"""Close a migration that will not go on: its topics are free again, and what is left to do by hand is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.view import Record
+from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.errors import Refused, TopicshiftError
+
+
+def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
+    """What this migration leaves in effect, one line for each thing that a person has to look at."""
+    source, target, left = record.source, record.target, []
+    if record.freeze is not None:
+        left.append(
+            f"a freeze runs (lease until {record.freeze.lease_until:%Y-%m-%d %H:%M:%S} UTC): see that every producer of "
+            f"{source} runs again, and where it writes"
+        )
+    denied = [
+        f"{a['operation']} for {a['principal']}"
+        for row in (Row.FENCE, Row.WIDE_DENY)
+        if record.in_effect(row)
+        for found in [record.step(row)]
+        if found is not None
+        for a in found.data.get("acls_added", ())
+    ]
+    if denied:
+        left.append(f"DENY bindings on {source}: {', '.join(denied)}: delete them once nobody has to be kept out")
+    for group in record.released:
+        left.append(f"group {group} was released to {target}: it reads there, and no longer {source}")
+    if record.in_effect(Row.SWITCH_PRODUCERS) or record.released:
+        left.append(f"the route points applications to {target} where they follow it: topicshift route show {source}")
+    made = record.step(Row.CREATE_TARGET)
+    if made is not None and made.state.in_effect and not record.in_effect(Row.SWITCH_PRODUCERS):
+        left.append(f"topic {target} was made for this migration: delete it if nobody uses it")
+    kept = record.step(Row.LENGTHEN_RETENTION)
+    if kept is not None and kept.state.in_effect and kept.data.get("set"):
+        before = kept.data.get("before", {})
+        left.append(f"the retention of {source} was lengthened; before: {before}")
+    return left
+
+
+def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> dict[str, Any]:
+    """End the migration as ``failed``, whatever state it is in; returns what is left to do by hand.
+
+    Participants are disarmed if they can be reached. Raises ``Refused`` for one that has ended, and while a freeze runs
+    unless ``even_frozen``: producers would stand still until their lease ends.
+    """
+    record = ctx.refresh()
+    if record.over:
+        raise Refused(f"{record.migration_id} has ended already ({record.state.value}); its topics are free.")
+    if record.freeze is not None and not even_frozen:
+        raise Refused(
+            f"Producers of {record.source} may stand still for {record.migration_id}. First: topicshift resume-on-source "
+            f"{record.migration_id}. If that cannot tell where producers are, look at each, then close with --even-frozen."
+        )
+    left = leftovers(ctx, record)
+    ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
+    if record.in_effect(Row.ARM):
+        left += _disarm(ctx)
+    ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
+    ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
+    return {"migration": record.migration_id, "state": MigrationState.FAILED.value, "left": left}
+
+
+def _disarm(ctx: MigrationContext) -> list[str]:
+    from topicshift.acts.freeze import disarm_all
+
+    try:
+        disarm_all(ctx)
+    except TopicshiftError as error:
+        return [f"participants could not be disarmed ({error}): they follow the route closely until they are"]
+    return []

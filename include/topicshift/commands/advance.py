@@ -1,0 +1,52 @@
+"""``topicshift advance``: go on with a migration from a terminal, when Airflow is down or in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.migration import finish, open_context, told
+
+STEPS = ("plan", "approve", "create_target", "stop_producers", "drain", "verify_drain", "switch_producers",
+         "switch_consumers", "verify")  # fmt: skip
+
+
+@click.command(
+    help="Go on with MIGRATION (its id, or one of its topics) as Airflow's tasks do: one and the same engine decides. "
+    "Acts of several advancers are serialised by the journal, so this may run beside Airflow. Ends when the step "
+    "UNTIL is done, when a person is needed (exit code 3), or after --patience seconds of waiting (exit code 4)."
+)
+@click.argument("migration")
+@click.option("--until", type=click.Choice(STEPS), help="The last step to do; by default to the end.")
+@click.option("--patience", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait.")
+@click.option("--what", is_flag=True, help="Only say what would be done next, and why. Changes nothing.")
+@kafka_options
+@journal_option
+def command(
+    migration: str,
+    until: str | None,
+    patience: float,
+    what: bool,
+    kafka_config: dict[str, Any],
+    as_json: bool,
+    journal_url: str | None,
+) -> int:
+    """Advance one migration. See the help text."""
+    from topicshift.acts.advance import advance
+    from topicshift.acts.observe import observe
+    from topicshift.core.engine.engine import next_act
+    from topicshift.core.engine.words import Step
+
+    with open_context(migration, journal_url, kafka_config) as ctx:
+        if what:
+            decision = next_act(observe(ctx, ctx.refresh()))
+            if as_json:
+                answer({"migration": ctx.row.migration_id, **told(decision)})
+            else:
+                name = decision.act or decision.ask or ""
+                click.echo(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
+            return EXIT_OK
+        outcome = advance(ctx, until=Step(until) if until else None, patience_s=patience)
+        return finish(ctx, outcome, as_json=as_json)

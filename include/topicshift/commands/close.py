@@ -1,0 +1,47 @@
+"""``topicshift close``: end a migration that will not go on, so that its topics are free again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.migration import open_context
+
+
+@click.command(
+    help="End MIGRATION as failed, from any state, and name what it leaves to be done by hand. Its topics are free for "
+    "another migration from then on. Moves nobody: end a running freeze with resume-on-source first."
+)
+@click.argument("migration")
+@click.option("--reason", required=True, help="Why, for the audit trail.")
+@click.option("--what", is_flag=True, help="Only say what would be left to do. Changes nothing.")
+@click.option("--even-frozen", is_flag=True, help="Also while a freeze runs, once you know where every producer is.")
+@kafka_options
+@journal_option
+def command(
+    migration: str,
+    reason: str,
+    what: bool,
+    even_frozen: bool,
+    kafka_config: dict[str, Any],
+    as_json: bool,
+    journal_url: str | None,
+) -> int:
+    """Close one migration. See the help text."""
+    from topicshift.acts.close import close, leftovers
+
+    with open_context(migration, journal_url, kafka_config) as ctx:
+        if what:
+            record = ctx.refresh()
+            said = {"migration": record.migration_id, "state": record.state.value, "left": leftovers(ctx, record)}
+        else:
+            said = close(ctx, reason, even_frozen=even_frozen)
+        if as_json:
+            answer(said)
+        else:
+            click.echo(f"{said['migration']}: {said['state']}")
+            for line in said["left"]:
+                click.echo(f"  left to do: {line}")
+        return EXIT_OK

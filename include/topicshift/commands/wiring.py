@@ -1,0 +1,74 @@
+"""From a journal and client properties to the ports of an advancer; shared by the command line and Airflow's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+from topicshift.acts.context import MigrationContext, Ports
+from topicshift.core.engine.words import Act
+from topicshift.core.spec.model import Spec
+from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow
+
+
+def make_ports(
+    journal: Journal,
+    row: MigrationRow,
+    config: Callable[[], Mapping[str, Any]],
+    stack: ExitStack,
+    *,
+    owner_alive: Callable[[str], bool | None] = lambda _: None,
+    run_job: Callable[[MigrationContext, Act], None] | None = None,
+) -> Ports:
+    """The ports of one advancer. Clients are made when they are first used, and closed by ``stack``.
+
+    ``config`` gives librdkafka properties; it is called when a client is first needed. ``run_job`` runs Spark jobs.
+    """
+    from topicshift.adapters.clock import SystemClock
+    from topicshift.adapters.evidence import evidence_from_env
+    from topicshift.adapters.executor import ThreadExecutor
+    from topicshift.adapters.readers import evidence_source
+    from topicshift.adapters.verifier import FileVerifier
+
+    clock, properties = SystemClock(), cache(config)
+
+    def admin() -> ClusterAdmin:
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+
+        made = KafkaAdmin(dict(properties()))
+        stack.callback(made.close)
+        return made
+
+    def reader() -> DrainReader:
+        from topicshift.adapters.kafka.reader import KafkaDrainReader
+
+        made = KafkaDrainReader.from_config(dict(properties()))
+        stack.callback(made.connection.close)
+        return made
+
+    def controller(kind: str, cluster: ClusterAdmin) -> Controller:
+        from topicshift.adapters.controllers import ControllerEnv
+        from topicshift.adapters.controllers import controller as make
+
+        return make(kind, ControllerEnv(dict(properties()), cluster, clock))
+
+    def readers(spec: Spec) -> Any:
+        return evidence_source([r.model_dump(mode="json") for r in spec.readers], spec.source)
+
+    executor = ThreadExecutor()
+    stack.callback(executor.close)
+    return Ports(
+        journal=journal,
+        evidence=evidence_from_env(),
+        clock=clock,
+        executor=executor,
+        make_admin=admin,
+        make_reader=reader,
+        make_controller=controller,
+        verifier=FileVerifier(row.migration_id, clock),
+        run_job=run_job,
+        owner_alive=owner_alive,
+        reader_evidence=readers,
+    )
