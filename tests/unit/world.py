@@ -219,6 +219,7 @@ class World:
     def context(self, holder: str | None = None, *, spark: bool = True, owner: str | None = None) -> MigrationContext:
         """A new process that advances the migration; ``spark``: whether it runs Spark jobs."""
         self.processes += 1
+        self.clock.advance(0.001)  # no two processes begin at the same moment
         row = self.journal.current(self.claim.migration_id)
         return MigrationContext(
             ports=Ports(

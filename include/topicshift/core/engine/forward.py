@@ -128,8 +128,10 @@ def resumed_here(view: View) -> Decision | None:
     """An advancer that saw its freeze end does not begin another one by itself."""
     row = view.record.step(Row.FREEZE)
     at = row.finished_at if row is not None else None
-    if row is None or at is None or datetime.fromisoformat(at) <= view.began_at:
+    if row is None or at is None or datetime.fromisoformat(at) < view.began_at:
         return None
+    if view.wanted == "resume":
+        return over("producers are back on the source")
     return stop(str(row.data.get("error") or "Refused"), f"producers are back on the source: {row.data.get('why', '')}")
 
 
@@ -431,9 +433,15 @@ def drained(view: View) -> Decision | None:
             return decision
         if decision is not None:
             waits.append(decision)
-    if not waits or len(waits) < len(subjects):
+    if not waits or len(waits) < len(subjects) or _under_way(view):
         return None
     return replace(wait("; ".join(w.why for w in waits)), step=waits[0].step)
+
+
+def _under_way(view: View) -> bool:
+    """Whether some group was released to the target and is not there yet: it need not wait for those that drain."""
+    groups = [g for g in view.record.policy.groups if view.focus in (None, g)]
+    return any(view.record.at(Row.SWITCH_GROUP, g) is StepState.INTENDED for g in groups)
 
 
 def _subjects(view: View) -> list[str]:
