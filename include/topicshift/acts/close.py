@@ -15,8 +15,8 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     source, target, left = record.source, record.target, []
     if record.freeze is not None:
         left.append(
-            f"a freeze runs (lease until {record.freeze.lease_until:%Y-%m-%d %H:%M:%S} UTC): see that every producer of "
-            f"{source} runs again, and where it writes"
+            f"a freeze runs (lease until {record.freeze.lease_until:%Y-%m-%d %H:%M:%S} UTC): see that every producer "
+            f"of {source} runs again, and where it writes"
         )
     denied = [
         f"{a['operation']} for {a['principal']}"
@@ -53,8 +53,9 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
         raise Refused(f"{record.migration_id} has ended already ({record.state.value}); its topics are free.")
     if record.freeze is not None and not even_frozen:
         raise Refused(
-            f"Producers of {record.source} may stand still for {record.migration_id}. First: topicshift resume-on-source "
-            f"{record.migration_id}. If that cannot tell where producers are, look at each, then close with --even-frozen."
+            f"Producers of {record.source} may stand still for {record.migration_id}. First: topicshift "
+            f"resume-on-source {record.migration_id}. If that cannot tell where producers are, look at each, then "
+            "close with --even-frozen."
         )
     left = leftovers(ctx, record)
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")

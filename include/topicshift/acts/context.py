@@ -26,6 +26,7 @@ from topicshift.ports import (
     Participant,
     ParticipantState,
     Seat,
+    StepRow,
     Verifier,
 )
 
@@ -87,6 +88,34 @@ class Ports:
     def reader(self) -> DrainReader:
         """What drain certificates are made from."""
         return self.make_reader()
+
+
+def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
+    """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
+    wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
+    people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
+    return Policy(
+        cutover=spec.cutover,
+        producers=tuple(Member(p.name, manual=needs_person(p.kind)) for p in spec.producers),
+        consumers=tuple(Member(c.name, group=c.group, manual=needs_person(c.kind)) for c in spec.consumers),
+        required=people | {ask for ask, wanted in wants.items() if wanted is Approval.REQUIRED},
+        freeze_budget=spec.freeze_budget,
+    )
+
+
+def record_of(row: MigrationRow, steps: Sequence[StepRow], policy: Policy) -> Record:
+    """A migration as the engine needs it, from its journal rows."""
+    return Record(
+        migration_id=row.migration_id,
+        source=row.source,
+        target=row.target,
+        state=MigrationState(row.state),
+        active=row.active,
+        plan_hash=row.plan_hash,
+        policy=policy,
+        steps={s.step: StepRecord(StepState(s.state), s.data, s.finished_at) for s in steps},
+        epoch=row.epoch,
+    )
 
 
 @dataclass
@@ -161,34 +190,12 @@ class MigrationContext:
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
-        rows = self.journal.steps(self.row.migration_id)
-        return Record(
-            migration_id=self.row.migration_id,
-            source=self.row.source,
-            target=self.row.target,
-            state=MigrationState(self.row.state),
-            active=self.row.active,
-            plan_hash=self.row.plan_hash,
-            policy=self.policy,
-            steps={r.step: StepRecord(StepState(r.state), r.data, r.finished_at) for r in rows},
-            epoch=self.row.epoch,
-        )
+        return record_of(self.row, self.journal.steps(self.row.migration_id), self.policy)
 
     @cached_property
     def policy(self) -> Policy:
         """What the spec wants, in the engine's words."""
-        spec = self.spec
-        wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
-        people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
-        return Policy(
-            cutover=spec.cutover,
-            producers=tuple(Member(p.name, manual=self.controller(p.kind).needs_person) for p in spec.producers),
-            consumers=tuple(
-                Member(c.name, group=c.group, manual=self.controller(c.kind).needs_person) for c in spec.consumers
-            ),
-            required=people | {ask for ask, wanted in wants.items() if wanted is Approval.REQUIRED},
-            freeze_budget=spec.freeze_budget,
-        )
+        return policy_of(self.spec, lambda kind: self.controller(kind).needs_person)
 
     def intend(self, row: Row, data: Mapping[str, Any], subject: str = "") -> Mapping[str, Any]:
         """Write the intent of an act; returns what the row holds: the first intent, while one is in effect."""

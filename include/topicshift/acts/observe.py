@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from topicshift.acts.context import MigrationContext
@@ -121,7 +122,7 @@ class _Look:
             ask["gate"] = self._gate_now
         if Fact.DRAIN in needs:
             for subject in self._certificates():
-                ask[f"drain:{subject}"] = lambda subject=subject: self._drain_now(subject)
+                ask[f"drain:{subject}"] = partial(self._drain_now, subject)
         if Fact.SOURCE in needs and self.table == "retire":
             ask["retirement"] = self._retirement_now
         return ask

@@ -20,7 +20,7 @@ from topicshift.core.errors import Refused
 @click.argument("question")
 @click.argument("said", type=click.Choice(["yes", "no"]))
 @click.option("--of", "subject", default="", help="The consumer group, where the question is about one.")
-@click.option("--about", metavar="HASH", help="The plan hash or other value that was shown; refused if it differs now.")
+@click.option("--about", metavar="HASH", help="The value that was shown (a plan hash); refused if it differs.")
 @kafka_options
 @journal_option
 def command(
@@ -47,7 +47,9 @@ def command(
             raise Refused(f"{ctx.row.migration_id} asks nothing now. It goes on with: {decision.why}.")
         if (decision.ask.value, decision.subject) != (question, subject):
             of = f" --of {decision.subject}" if decision.subject else ""
-            raise Refused(f"{ctx.row.migration_id} asks {decision.ask.value}{of} now, not {question}. Nothing was said.")
+            raise Refused(
+                f"{ctx.row.migration_id} asks {decision.ask.value}{of} now, not {question}. Nothing was said."
+            )
         now = about_of(decision.ask, decision.subject, record, view)
         if about is not None and about not in map(str, now.values()):
             raise Refused(f"What is asked has changed: it is about {now} now, not {about}. Nothing was said.")

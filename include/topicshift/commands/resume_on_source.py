@@ -24,6 +24,7 @@ def command(
 ) -> int:
     """End one freeze. See the help text."""
     from topicshift.acts.advance import Done, advance
+    from topicshift.core.engine.decision import over
     from topicshift.core.engine.words import Row, StepState
     from topicshift.core.errors import TopicshiftError
 
@@ -36,5 +37,5 @@ def command(
             if not frozen or record.at(Row.FREEZE) is not StepState.UNDONE:
                 raise
             # Producers are back: for a run that is the failure it has to end with, for this command the answer.
-            outcome = Done(str(error), record)
+            outcome = Done(str(error), record, over(str(error)))
         return finish(ctx, outcome, as_json=as_json)

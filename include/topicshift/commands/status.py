@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,13 +18,15 @@ from topicshift.commands.common import (
     open_journal,
     say,
 )
-from topicshift.core.errors import NotFound, TopicshiftError
+from topicshift.commands.migration import rows_of
+from topicshift.core.errors import TopicshiftError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from topicshift.adapters.journal import SqlJournal
-    from topicshift.core.engine.states import Mark
+    from topicshift.core.engine.progress import Mark
+    from topicshift.core.engine.view import Record
     from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
@@ -83,42 +85,27 @@ def command(
 
 
 def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[MigrationRow]:
-    rows = journal.find()
-    if wanted is None:
-        return [r for r in rows if everything or r.active or r.state == "open"]
-    by_id = [r for r in rows if r.migration_id == wanted]
-    by_topic = [r for r in rows if wanted in (r.source, r.target)]
-    if not by_id and not by_topic:
-        import difflib
-
-        names = {n for r in rows for n in (r.migration_id, r.source, r.target)}
-        near = difflib.get_close_matches(wanted, sorted(names), n=1)
-        hint = f"Did you mean {near[0]}?" if near else "topicshift status --all lists every migration."
-        raise NotFound(f"The journal has no migration {wanted!r} and none that touches such a topic. {hint}")
-    return by_id or by_topic
+    if wanted is not None:
+        return rows_of(journal, wanted)
+    rows = [r for r in journal.find() if everything or r.active or r.state == "open"]
+    # What is open goes first, the newest last: that is where the eye ends up.
+    return sorted(rows, key=lambda r: (r.state == "open" and r.active, r.updated_at), reverse=True)
 
 
 def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], now: datetime) -> dict[str, Any]:
-    from topicshift.core.engine import states
+    from topicshift.core.engine import progress
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
-    known = states.Journalled(
-        cutover=_cutover(row),
-        groups=tuple(str(c.get("group")) for c in row.spec.get("consumers", []) if isinstance(c, dict)),
-        state=row.state,
-        active=row.active,
-        plan_hash=row.plan_hash,
-        steps={s.step: s.state for s in steps},
-    )
+    known = _record(row, steps)
     freeze = _freeze(steps, now)
-    marks = states.marks(known)
-    step = states.step_under_way(known)
+    marks = progress.marks(known)
+    step = progress.step_under_way(known)
     return {
         "migration": row.migration_id,
         "source": row.source,
         "target": row.target,
         "cluster_id": row.cluster_id,
-        "cutover": known.cutover.value,
+        "cutover": known.policy.cutover.value,
         "state": row.state,
         "active": row.active,
         "step": step.value if step else None,
@@ -131,17 +118,30 @@ def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], 
         "plan_hash": row.plan_hash,
         "freeze": freeze,
         "rollback": way_back,
-        "waits_for": states.waits_for(known, [(e.kind, e.data) for e in events]),
+        "waits_for": progress.waits_for(known, [(e.kind, e.data) for e in events]),
         "last_event": _last(events),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
     }
 
 
-def _cutover(row: MigrationRow) -> Any:
+def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
+    """The migration for the engine's words. A spec of another version still tells its order and groups."""
+    from topicshift.acts.context import record_of
+    from topicshift.core.engine.view import Member, Policy
     from topicshift.core.spec.model import Cutover
 
-    return Cutover(str(row.spec.get("cutover", Cutover.DRAIN_FIRST.value)))
+    def named(key: str) -> list[Mapping[str, Any]]:
+        return [m for m in row.spec.get(key, ()) if isinstance(m, dict)]
+
+    policy = Policy(
+        Cutover(str(row.spec.get("cutover", Cutover.DRAIN_FIRST.value))),
+        tuple(Member(str(p.get("name"))) for p in named("producers")),
+        tuple(Member(str(c.get("name")), str(c.get("group"))) for c in named("consumers")),
+        frozenset(),
+        timedelta(0),
+    )
+    return record_of(row, steps, policy)
 
 
 def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
@@ -152,7 +152,7 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     if row is None:
         return None
     freeze = Freeze.from_data(row.data)
-    running = row.state in ("intended", "failed")
+    running = row.state in ("intended", "undoing")
     ended = row.data.get("ended_at")
     until = now if running or ended is None else datetime.fromisoformat(str(ended))
     return {
@@ -162,28 +162,39 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
         "act_until": freeze.act_until.isoformat(),
         "lease_until": freeze.lease_until.isoformat(),
         "seconds_left": round(freeze.left(now), 3) if running else None,
-        "how": "being given back" if row.state == "failed" else row.data.get("how"),
+        "how": "producers are being resumed on the source" if row.state == "undoing" else row.data.get("how"),
     }
 
 
 def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> dict[str, Any]:
     """The type of rollback and why; ``wanted`` says that a cluster was named, whether it answers or not."""
-    from topicshift.core.engine.states import Rollback, rollback_type
+    from topicshift.core.engine.back import rollback_type
+    from topicshift.core.engine.view import SourceFact, TargetFact, Unknown, View
 
     if row.state == "rolled_back":
-        return {"type": Rollback.FREE.value, "why": "it was rolled back"}
+        return {"type": "free", "why": "it was rolled back"}
     if not wanted and row.state != "retired":
         return {"type": None, "why": _NOT_ASKED}
     exists = None if admin is None else _asked(lambda: admin.topic(row.source) is not None)
-    records = None if admin is None or exists is None else _asked(lambda: _used(admin, row.target))
-    kind, why = rollback_type(state=row.state, source_exists=exists, target_records=records)
-    return {"type": kind.value if kind else None, "why": why}
+    used = None if admin is None or exists is None else _asked(lambda: _used(admin, row.target))
+    now = datetime.now(UTC)
+    view = View(
+        _record(row, ()),
+        now,
+        now,
+        source=Unknown("no answer") if exists is None else SourceFact(exists),
+        target=TargetFact(True, used=used),
+    )
+    kind, why = rollback_type(view)
+    return {"type": kind, "why": why}
 
 
 def _used(admin: ClusterAdmin, topic: str) -> int | None:
-    from topicshift.acts.participants import used_offsets
-
-    return used_offsets(admin, topic)
+    """The sum of END_U of a topic, 0 where it does not exist, None where a partition cannot be read."""
+    if admin.topic(topic) is None:
+        return 0
+    ends = [o.end for o in admin.offsets(topic).values()]
+    return None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
@@ -259,8 +270,8 @@ def _state(one: dict[str, Any]) -> str:
 
 
 def _styled(step: str, mark: Mark | str) -> str:
-    style = {"done": "green", "running": "bold yellow", "failed": "bold red", "undone": "magenta", "waiting": "dim"}
-    sign = {"done": "✓", "running": "▶", "failed": "✗", "undone": "↩", "waiting": "·"}
+    style = {"done": "green", "running": "bold yellow", "undoing": "bold red", "undone": "magenta", "waiting": "dim"}
+    sign = {"done": "✓", "running": "▶", "undoing": "✗", "undone": "↩", "waiting": "·"}
     return f"[{style[mark]}]{sign[mark]} {step}[/]"
 
 

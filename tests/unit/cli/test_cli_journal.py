@@ -140,7 +140,8 @@ def test_status_tells_step_owner_freeze_and_what_it_waits_for(journal: SqlJourna
         "act_until": "2026-01-01T00:01:54+00:00",
     }
     journal.intend(migration, "freeze", freeze)
-    journal.event(migration, "asked", "topicshift", {"act": "switch", "subject": "Switch the producers?"})
+    question = {"about": {"plan_hash": "ab" * 32}, "subject": "Switch the producers?"}
+    journal.intend(migration, "ask:switch_producers.switch", question)
     [one] = json.loads(run("status", "payments-v2", "--json")[1])["migrations"]
     assert one["freeze"]["running"]
     assert one["freeze"]["seconds_left"] < 0

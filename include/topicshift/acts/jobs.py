@@ -1,0 +1,82 @@
+"""What each Spark job of a migration is told, and how its result becomes evidence. Submitting is the caller's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.view import Record
+from topicshift.core.engine.words import Act, Row
+
+ARMED_FOR_S = 13 * 3600
+"""Seconds after which the armed verifier ends by itself: it outlasts the gate's patience."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: script, arguments without ``--output`` and ``--kafka-config``, and files that it is given."""
+
+    script: str
+    arguments: list[str]
+    given: Mapping[str, Any]
+
+
+def impact_job(ctx: MigrationContext, record: Record) -> Job:
+    """Which keys move: the counts come from the check, the groups' offsets from now."""
+    check = record.step(Row.CHECK)
+    counts = ",".join(map(str, check.data["candidates"] if check is not None else ()))
+    given = {"groups.json": groups_at(ctx)}
+    arguments = ["--topic", record.source, "--candidates", counts, "--groups-file", "groups.json"]
+    return Job("key_rehash_impact", arguments, given)
+
+
+def order_proof_job(ctx: MigrationContext, record: Record) -> Job:
+    """Both topics: the fence bounds the source; the spec names the sequence header if records carry one."""
+    fence = ctx.fence_of(record)
+    header = ctx.spec.ordering.sequence_header
+    arguments = ["--source", record.source, "--target", record.target, "--fence", "fence.json"]
+    return Job(
+        "order_proof",
+        [*arguments, *(["--sequence-header", header] if header else [])],
+        {"fence.json": fence.model_dump(mode="json")},
+    )
+
+
+def armed_job(record: Record, requests: Path) -> Job:
+    """The armed drain verification, which waits for certificates in ``requests``."""
+    arguments = ["--armed", "--topic", record.source, "--requests", str(requests), "--deadline", str(ARMED_FOR_S)]
+    return Job("drain_verification", arguments, {})
+
+
+def groups_at(ctx: MigrationContext) -> dict[str, dict[str, int | None]]:
+    """Where every declared group stands on the source, by partition."""
+    source = ctx.admin.topic(ctx.row.source)
+    partitions = sorted(source.replicas) if source else []
+    commits = ctx.admin.commits([c.group for c in ctx.spec.consumers], ctx.row.source, partitions)
+    return {
+        name: {str(p): answer.offsets.get(p) for p in partitions}
+        for name, answer in commits.items()
+        if not answer.error and not answer.errors
+    }
+
+
+def give(job: Job, folder: Path) -> list[str]:
+    """Write the files that the job is given into ``folder``; returns its arguments with their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in job.given.items():
+        (folder / name).write_text(json.dumps(data))
+    return [str(folder / a) if a in job.given else a for a in job.arguments]
+
+
+def keep(ctx: MigrationContext, folder: Path, result: str) -> dict[str, str]:
+    """Make evidence of what a job left in ``folder``, ``result`` last: with it the job counts as done. Returns URLs."""
+    files = [f for f in sorted(folder.iterdir()) if f.suffix in (".json", ".html")]
+    return {f.name: ctx.write(f.name, f.read_bytes()) for f in sorted(files, key=lambda f: f.name == result)}
+
+
+RESULTS: Mapping[Act, str] = {Act.MEASURE_IMPACT: "impact.json", Act.PROVE_ORDER: "order_proof.json"}
+"""The result file of each job that leaves evidence."""

@@ -1,0 +1,141 @@
+"""How far a migration is and what it waits for, told from its journal alone: for status, pages and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from topicshift.core.engine.view import Record, StepRecord
+from topicshift.core.engine.words import ORDER, STEPS, MigrationState, Row, Step, StepState
+
+
+class Mark(StrEnum):
+    """How far a step is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+
+
+_OF_STATE: Mapping[StepState | None, Mark] = {
+    None: Mark.WAITING,
+    StepState.INTENDED: Mark.RUNNING,
+    StepState.DONE: Mark.DONE,
+    StepState.UNDOING: Mark.UNDOING,
+    StepState.UNDONE: Mark.UNDONE,
+}
+
+
+def marks(record: Record) -> dict[Step, Mark]:
+    """How far each step is, in the order of this migration. At most one step that was not begun counts as running."""
+    order = ORDER[record.policy.cutover]
+    found = {step: _mark(record, step) for step in order}
+    if record.state is MigrationState.OPEN and Mark.UNDONE not in found.values():
+        for step in order:
+            if found[step] is Mark.WAITING:
+                found[step] = Mark.RUNNING
+            if found[step] is not Mark.DONE:
+                break
+    return found
+
+
+def _mark(record: Record, step: Step) -> Mark:
+    if step is Step.PLAN:
+        return Mark.DONE if record.plan_hash else Mark.RUNNING
+    if step is Step.APPROVE:
+        return Mark.DONE if record.at(Row.CREATE_TARGET) is not None else Mark.WAITING
+    if step is Step.STOP_PRODUCERS:
+        return _stopped(record)
+    if step in (Step.DRAIN, Step.VERIFY_DRAIN):
+        row = Row.CERTIFICATE if step is Step.DRAIN else Row.VERIFICATION
+        return Mark.DONE if all(record.done(row, s) for s in record.policy.certificates) else Mark.WAITING
+    if step is Step.SWITCH_CONSUMERS:
+        return _groups(record)
+    if step is Step.VERIFY:
+        return Mark.DONE if record.state in (MigrationState.DONE, MigrationState.RETIRED) else Mark.WAITING
+    if step is Step.RETIRE and record.state is MigrationState.RETIRED:
+        return Mark.DONE
+    rows = {Step.CREATE_TARGET: Row.CREATE_TARGET, Step.SWITCH_PRODUCERS: Row.SWITCH_PRODUCERS}
+    return _OF_STATE[record.at(rows.get(step, Row.DELETE_SOURCE))]
+
+
+def _stopped(record: Record) -> Mark:
+    freeze = record.at(Row.FREEZE)
+    if freeze in (StepState.INTENDED, StepState.DONE):
+        return Mark.DONE if record.done(Row.FENCE) else Mark.RUNNING
+    return _OF_STATE[freeze]
+
+
+def _groups(record: Record) -> Mark:
+    groups = [record.at(Row.SWITCH_GROUP, g) for g in record.policy.groups]
+    if groups and all(g is StepState.DONE for g in groups):
+        return Mark.DONE
+    if any(g is not None and g.in_effect for g in groups):
+        return Mark.RUNNING
+    return Mark.UNDONE if StepState.UNDONE in groups else Mark.WAITING
+
+
+def step_under_way(record: Record) -> Step | None:
+    """The step that this migration is at, None when nothing of it is under way."""
+    return next((step for step, mark in marks(record).items() if mark is Mark.RUNNING), None)
+
+
+def open_questions(record: Record) -> list[StepRecord]:
+    """Questions that wait for a person's answer."""
+    prefix = f"{Row.QUESTION.value}:"
+    return [r for name, r in record.steps.items() if name.startswith(prefix) and r.state is StepState.INTENDED]
+
+
+def waits_for(
+    record: Record, events: Sequence[tuple[str, Mapping[str, Any]]], *, owner_alive: bool | None = None
+) -> str:
+    """What the migration waits for, for a person. ``events`` are kind and data of its trail, oldest first.
+
+    ``owner_alive``: whether the run that owns it still runs, None where that is not known.
+    """
+    ended = {
+        MigrationState.RETIRED: "nothing: it is over",
+        MigrationState.ROLLED_BACK: "nothing: it is over",
+        MigrationState.DONE: STEPS[Step.RETIRE].waits_for,
+    }
+    if record.state in ended:
+        return ended[record.state]
+    if record.over:
+        return "nothing: it failed before anything was changed, or was closed"
+    asked = [str(q.data.get("subject")) for q in open_questions(record)]
+    if asked and owner_alive is not False:
+        return f"a person to answer: {'; '.join(asked)}"
+    if record.at(Row.FREEZE) is StepState.UNDOING:
+        return "producers to run on the source again"
+    failed = _last_failure(events)
+    if failed is not None:
+        return f"a person or a retry: {failed.get('task')} failed with {failed.get('error')}"
+    if Mark.UNDONE in marks(record).values():
+        return "a person: producers were put back on the source; clear the run to try again, roll back, or close it"
+    if owner_alive is False:
+        return "a person: the run that owns it has ended; clear it, go on with topicshift advance, roll back or close"
+    return _step_waits(record)
+
+
+def _last_failure(events: Sequence[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Any] | None:
+    for kind, data in reversed(events):
+        if kind == "step_failed":
+            return dict(data)
+        if kind in ("step_intended", "step_finished", "approved", "asked"):
+            return None
+    return None
+
+
+def _step_waits(record: Record) -> str:
+    step = step_under_way(record)
+    if step is None:
+        return "nothing that the journal knows of"
+    if step is Step.SWITCH_CONSUMERS:
+        open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
+        return f"groups to read the target: {', '.join(open_)}"
+    if step is Step.STOP_PRODUCERS and record.freeze is None:
+        return "the gate before the freeze; nobody is stopped yet"
+    return STEPS[step].waits_for
