@@ -6,9 +6,7 @@ scheduled DAG of its own, ``topic_migration__<name>``. The task groups are the s
 
 from __future__ import annotations
 
-from topicshift_airflow.dag_factory import migration_dag, scheduled_migrations
+from topicshift_airflow.dag_factory import migrations
 
-topic_migration = migration_dag("topic_migration")
-
-for _dag in scheduled_migrations():
+for _dag in migrations():
     globals()[_dag.dag_id] = _dag

@@ -68,7 +68,9 @@ def spec_page() -> str:
         "A spec is a YAML file in `include/migrations`. `topicshift lint FILE` checks it without a cluster, and "
         "reports every problem at once, with its line; an unknown key is refused. The trigger form of the DAG "
         "`topic_migration` has the same fields (a nested one with its block in front: `approvals.plan` is "
-        "`approvals_plan`; the fields of a sizing block begin with `sizing_`).",
+        "`approvals_plan`; the fields of a sizing block begin with `sizing_`). A spec with a `window` has a DAG of its "
+        "own, `topic_migration__NAME` for the file `NAME.yaml`; where a file cannot be scheduled, its DAG says why. "
+        "Names that begin with a dot are passed over.",
         "",
         "```yaml",
         example.rstrip(),

@@ -5,16 +5,20 @@ Only ``airflow.sdk`` and light modules are imported here: every task of a DAG pa
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGroup
+from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGroup, get_parsing_context
 
-from topicshift.core.errors import SpecError
+from topicshift.core.errors import SpecError, TopicshiftError
 from topicshift.core.spec.form import form_fields
-from topicshift.core.spec.io import load_spec
+from topicshift.core.spec.io import load_spec, spec_paths
 from topicshift.core.spec.model import Cutover
 from topicshift_airflow.docs import MIGRATION_DOC, TASKS
 from topicshift_airflow.operators.base import RETRIES
@@ -33,6 +37,9 @@ from topicshift_airflow.operators.verify import FinishMigration
 from topicshift_airflow.runtime import SPEC_FOLDER
 
 DEFAULT_ARGS = {**RETRIES, "owner": "topicshift"}
+BY_HAND = "topic_migration"
+_PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
+_ODD = re.compile(r"[^\w.-]")
 FIRST = Cutover.PRODUCERS_FIRST.value
 
 
@@ -173,35 +180,82 @@ def _producers_first(
     ends += [groups, by_hand, armed]
 
 
-def scheduled_migrations(folder: Path = SPEC_FOLDER) -> Iterator[DAG]:
-    """One DAG for each spec with a window. A spec that is wrong gets a DAG that says so instead of hiding it."""
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        dag_id = f"topic_migration__{path.stem}"
-        try:
-            spec = load_spec(path)
-        except SpecError as error:
-            yield _broken(dag_id, path, str(error))
-            continue
-        if spec.window is None:
-            continue
-        yield migration_dag(
-            dag_id,
-            spec_file=path.name,
-            cutover=spec.cutover,
-            schedule=CronTriggerTimetable(spec.window.cron, timezone=spec.window.timezone),
-            start_date=datetime(2024, 1, 1),
-            max_active_runs=1,
-            dagrun_timeout=spec.window.duration + timedelta(days=7),
+def migrations(folder: Path = SPEC_FOLDER) -> Iterator[DAG]:
+    """``topic_migration``, and one DAG for each spec with a window.
+
+    A file that is wrong gets a DAG that says so; the others are as if it were not there. A task is parsed for its own
+    DAG alone: it does not pay for the other specs.
+    """
+    wanted = get_parsing_context().dag_id
+    if wanted in (None, BY_HAND):
+        yield migration_dag(BY_HAND)
+    try:
+        paths = spec_paths(folder)
+    except TopicshiftError as error:
+        yield _broken(f"{BY_HAND}__", folder.name, error)
+        return
+    for dag_id, group in itertools.groupby(sorted(paths, key=_dag_id), key=_dag_id):
+        if wanted in (None, dag_id):
+            files = list(group)
+            try:
+                dag = _scheduled(dag_id, files)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one file must not hide the others
+                dag = _broken(dag_id, " and ".join(map(_shown, files)), error)
+            if dag is not None:
+                yield dag
+
+
+def _dag_id(path: Path) -> str:
+    """The DAG of a spec file. A name that Airflow does not take as a part of one gets an id that no good name has."""
+    if _PLAIN_NAME.fullmatch(path.stem):
+        return f"{BY_HAND}__{path.stem}"
+    mark = hashlib.sha256(os.fsencode(path.stem)).hexdigest()[:12]
+    return f"{BY_HAND}__{re.sub(_ODD, '_', path.stem)[:100]}__{mark}"
+
+
+def _shown(path: Path) -> str:
+    """The name of a file, also one that is not UTF-8, in quotation marks."""
+    return f"'{os.fsencode(path.name).decode('utf-8', 'backslashreplace')}'"
+
+
+def _scheduled(dag_id: str, files: list[Path]) -> DAG | None:
+    for path in files:
+        if not path.is_file():
+            raise SpecError(f"{_shown(path)} is no file that can be read (a folder, or a link to nothing). Remove it.")
+    specs = [load_spec(path) for path in files]
+    if all(spec.window is None for spec in specs):
+        return None
+    if len(files) > 1:
+        raise SpecError(
+            f"{' and '.join(map(_shown, files))} would both be the DAG {dag_id}, and neither is preferred. "
+            "Rename one of them."
         )
+    path, spec = files[0], specs[0]
+    if not _PLAIN_NAME.fullmatch(path.stem):
+        raise SpecError(
+            f"{_shown(path)} has a window, and its name would be a part of its DAG's. Rename it: letters, digits, '.', "
+            "'_' and '-', at most 200 of them."
+        )
+    assert spec.window is not None
+    return migration_dag(
+        dag_id,
+        spec_file=path.name,
+        cutover=spec.cutover,
+        schedule=CronTriggerTimetable(spec.window.cron, timezone=spec.window.timezone),
+        start_date=datetime(2024, 1, 1),
+        max_active_runs=1,
+        dagrun_timeout=spec.window.duration + timedelta(days=7),
+    )
 
 
-def _broken(dag_id: str, path: Path, message: str) -> DAG:
+def _broken(dag_id: str, name: str, error: Exception) -> DAG:
     from topicshift_airflow.operators.plan import BrokenSpec
 
+    message = str(error) if isinstance(error, TopicshiftError) else f"{name}: {type(error).__name__}: {error}"
     with DAG(
         dag_id,
-        description=f"{path.name} is not a valid spec.",
-        doc_md=f"### {path.name} is not a valid spec\n\n```\n{message}\n```\nCorrect the file; the DAG follows it.",
+        description=f"{name} cannot be scheduled.",
+        doc_md=f"### {name} cannot be scheduled\n\n```\n{message}\n```\nCorrect it; the DAG follows.",
         schedule=None,
         tags=["topicshift", "invalid-spec"],
     ) as dag:

@@ -47,10 +47,12 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
 
 
 def _files(given: tuple[Path, ...]) -> list[Path]:
+    from topicshift.core.spec.io import spec_paths
+
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.suffix in (".yaml", ".yml"))
+            inside = spec_paths(path)
             if not inside:
                 raise SpecError(f"The folder {path} holds no .yaml file, so nothing was checked. Name the spec files.")
             found += inside

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.core.base import Model
-from topicshift.core.errors import NotFound
-from topicshift.core.spec.io import InvalidSpec, SpecProblem, load_spec, spec_from_params
+from topicshift.core.errors import NotFound, Unreadable
+from topicshift.core.spec.io import InvalidSpec, SpecProblem, load_spec, spec_from_params, spec_paths
 from topicshift.core.spec.model import Sizing, Spec, did_you_mean
 
 SPEC_FILE = "spec_file"
@@ -49,9 +49,8 @@ class FormField:
 
 
 def spec_files(folder: str | Path) -> list[str]:
-    """The names of the spec files in a folder, sorted. A folder that is not there holds none."""
-    root = Path(folder)
-    return sorted(p.name for p in (*root.glob("*.yaml"), *root.glob("*.yml")) if p.is_file())
+    """The names of the spec files in a folder, sorted. Raises ``Unreadable`` for a folder that cannot be listed."""
+    return [p.name for p in spec_paths(folder) if p.is_file()]
 
 
 def form_fields(folder: str | Path) -> dict[str, dict[str, Any]]:
@@ -59,14 +58,19 @@ def form_fields(folder: str | Path) -> dict[str, dict[str, Any]]:
 
     ``Param(field["default"], **field["schema"])`` is one field. ``folder`` holds the spec files to choose from.
     """
-    files = spec_files(folder)
+    files: list[str] = []
+    unlisted = ""
+    try:
+        files = spec_files(folder)
+    except Unreadable as error:
+        unlisted = f" **{error}**"
     chooser: dict[str, Any] = {
         "type": ["string", "null"],
         "enum": [None, *files],
         "values_display": {"null": "(none: fill in the fields)"},
         "title": "Spec file",
         "description_md": "Choose one file, one migration, and leave every other field as it is. Or leave this, and "
-        "fill in what follows; the closed sections below hold safe defaults.",
+        "fill in what follows; the closed sections below hold safe defaults." + unlisted,
     }
     out = {SPEC_FILE: {"default": None, "schema": chooser}}
     out.update({f.name: {"default": f.default, "schema": f.schema} for f in spec_fields()})

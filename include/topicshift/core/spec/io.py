@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from topicshift.core.errors import NotFound, SpecError
+from topicshift.core.errors import NotFound, SpecError, Unreadable
 from topicshift.core.spec.model import Spec, did_you_mean
 
 Loc = tuple[str | int, ...]
@@ -60,6 +60,24 @@ class InvalidSpec(SpecError):
         super().__init__("\n".join([head, *(f"  - {p}" for p in self.problems)]))
 
 
+def spec_paths(folder: str | Path) -> list[Path]:
+    """Everything in a folder that is named like a spec file, sorted; a folder that is not there holds none.
+
+    Also what cannot be read as one (a folder ``d.yaml``, a link to nothing), so that it is named and not passed over.
+    Hidden names are editors' and file systems' own. Raises ``Unreadable`` for a folder that cannot be listed.
+    """
+    try:
+        found = list(Path(folder).iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        raise Unreadable(
+            f"The folder of the specs, {folder}, cannot be listed ({err.strerror}), so no spec in it is known. "
+            "Check TOPICSHIFT_SPECS and the rights of the folder."
+        ) from None
+    return sorted(p for p in found if p.suffix in (".yaml", ".yml") and not p.name.startswith("."))
+
+
 def load_spec(path: str | Path) -> Spec:
     """Read one spec file. Raises ``NotFound`` when there is none, ``InvalidSpec`` when it is wrong."""
     file = Path(path)
@@ -89,16 +107,13 @@ def parse_spec(text: str, place: str = "spec") -> Spec:
     problems: list[SpecProblem] = []
     try:
         node = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as err:
+        data = None if node is None else _plain(node, (), lines, problems, [])
+    except (yaml.YAMLError, RecursionError) as err:
         raise InvalidSpec(place, [_yaml_problem(err)]) from None
     if node is None:
         raise InvalidSpec(
             place, [_whole("it is empty", "There is nothing to migrate.", "Write source, partitions, ...")]
         )
-    try:
-        data = _plain(node, (), lines, problems, [])
-    except yaml.YAMLError as err:
-        raise InvalidSpec(place, [_yaml_problem(err)]) from None
     return _checked(data, place, lines, problems)
 
 
@@ -182,8 +197,10 @@ def _plain(node: yaml.Node, at: Loc, lines: dict[Loc, int], problems: list[SpecP
     return loader.construct_object(node, deep=True)
 
 
-def _yaml_problem(err: yaml.YAMLError) -> SpecProblem:
+def _yaml_problem(err: yaml.YAMLError | RecursionError) -> SpecProblem:
     mark = getattr(err, "problem_mark", None)
+    if isinstance(err, RecursionError):
+        err = yaml.YAMLError("it is nested too deeply")
     said = " ".join(p for p in (getattr(err, "context", None), getattr(err, "problem", None)) if p) or str(err)
     return SpecProblem(
         "",

@@ -1,0 +1,95 @@
+"""The DAGs of a folder of specs: a fault of one file is that file's own, and no task pays for specs of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = (
+    "source: {source}\npartitions: 12\nwindow: {{cron: '0 2 * * SUN', timezone: Europe/Berlin}}\n"
+    "producers: [{{name: a}}]\nconsumers: [{{name: b, group: b}}]\n"
+)
+# What Airflow itself makes of the folder dags/, and which specs were read for it.
+PROBE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+import topicshift_airflow.dag_factory as factory
+read = []
+load = factory.load_spec
+factory.load_spec = lambda path: (read.append(path.name), load(path))[1]
+bag = DagBag(dag_folder=sys.argv[1], bundle_name="dags")
+broken = {d.dag_id: d.task_dict["read_spec"].message for d in bag.dags.values() if "invalid-spec" in d.tags}
+print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "broken": broken, "read": sorted(read)}))
+"""
+
+
+def bag(specs: Path, home: Path, dag_id: str | None = None) -> Any:
+    """What Airflow finds in ``dags/``; ``dag_id`` as in a task of that DAG."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'include'}{os.pathsep}{ROOT / 'plugins'}",
+        "AIRFLOW_HOME": str(home),
+        "TOPICSHIFT_SPECS": str(specs),
+    }
+    if dag_id:
+        env["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = dag_id
+    command = [sys.executable, "-c", PROBE, str(ROOT / "dags")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def spec(folder: Path, name: str | bytes) -> None:
+    (folder / os.fsdecode(name)).write_text(SPEC.format(source="clicks"))
+
+
+def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(tmp_path: Path) -> None:
+    specs = tmp_path / "specs"
+    (specs / "folder.yaml").mkdir(parents=True)
+    for name in ("good.yaml", "my_nightly.yaml", "my nightly.yaml", "a.yaml", "a.yml", "é.yaml", ".hidden.yaml"):
+        spec(specs, name)
+    spec(specs, b"latin\xff.yaml")
+    (specs / "dangling.yaml").symlink_to("nothing.yaml")
+    (specs / "loop.yaml").symlink_to("loop.yaml")
+    os.mkfifo(specs / "pipe.yaml")
+    (specs / "deep.yaml").write_text("source: " + "[" * 5000)
+    (specs / "binary.yaml").write_bytes(b"\x00\xff\xfe")
+    found = bag(specs, tmp_path)
+    assert found["errors"] == {}
+    broken = {dag_id.removeprefix("topic_migration__"): why for dag_id, why in found["broken"].items()}
+    good = set(found["dags"]) - set(found["broken"])
+    assert {"topic_migration", "topic_assessment", "topic_rollback", "topic_give_back", "topic_retirement"} <= good
+    assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é")}
+    assert "a.yaml" in broken["a"] and "a.yml" in broken["a"] and "Rename one" in broken["a"]
+    for stem in ("folder", "dangling", "loop", "pipe"):
+        assert f"'{stem}.yaml' is no file" in broken[stem]
+    assert "nested too deeply" in broken["deep"] and "UTF-8" in broken["binary"]
+    odd = [why for why in broken.values() if "Rename it" in why]
+    assert sorted(why.split(" has ")[0] for why in odd) == ["'latin\\xff.yaml'", "'my nightly.yaml'"]
+    assert len(broken) == 1 + 4 + 2 + 2
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "specs").write_text("a file where a folder should be")
+    found = bag(tmp_path / "specs", tmp_path)
+    assert found["errors"] == {} and "topic_migration" in found["dags"]
+    [(dag_id, why)] = found["broken"].items()
+    assert dag_id.startswith("topic_migration__") and "cannot be listed" in why and "TOPICSHIFT_SPECS" in why
+
+
+@pytest.mark.parametrize(("dag_id", "read"), [("topic_migration", []), ("topic_migration__s7", ["s7.yaml"])])
+def test_a_task_reads_no_spec_but_its_own(tmp_path: Path, dag_id: str, read: list[str]) -> None:
+    specs = tmp_path / "specs"
+    specs.mkdir()
+    for i in range(60):
+        spec(specs, f"s{i}.yaml")
+    found = bag(specs, tmp_path, dag_id)
+    assert found["read"] == read and dag_id in found["dags"]
+    assert [d for d in found["dags"] if d.startswith("topic_migration")] == [dag_id]
