@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MOUNT = "/topicshift"
 """Where the plugin mounts :mod:`topicshift_airflow.web`."""
 
+ASSESSMENT = "assessment-"
+"""How the folder of an assessment's evidence begins; the journal has none of them."""
+
 
 def page_of(evidence_url: str) -> str:
     """Where a person's browser can open a file of evidence; nothing for nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
 from topicshift.acts.participants import Cast
@@ -21,6 +23,8 @@ from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, ControlContext, Controller, MigrationRow
 
 if TYPE_CHECKING:
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
     from topicshift.ports import Clock, ClusterAdmin, EvidenceStore, Journal
 
 log = logging.getLogger("topicshift")
@@ -87,15 +91,31 @@ def kafka_config(conn_id: str) -> dict[str, str]:
     return from_airflow_extra(connection(conn_id).extra_dejson)
 
 
-def open_journal() -> Journal:
+def open_journal(*, create: bool = True) -> Journal:
     """The journal named by the connection ``topicshift_journal``; the default of the command line without one.
 
-    Raises ``Transient`` where it cannot be told whether there is one: in another journal the locks of this one are not.
+    With ``create=False`` one that is not there is ``NotFound`` when it is read. Raises ``Transient`` where it cannot be
+    told whether there is one, and ``SpecError`` for a local file where tasks may run on other machines: in another
+    journal the locks of this one are not.
     """
-    from topicshift.adapters.journal import SqlJournal, default_url
+    from topicshift.adapters.journal import SqlJournal, default_url, from_airflow_uri
 
     named = find_connection(JOURNAL_CONN_ID)
-    return SqlJournal(default_url() if named is None else named.get_uri())
+    url = default_url() if named is None else from_airflow_uri(named.get_uri())
+    elsewhere = remote_executors() if url.startswith("sqlite:") else []
+    if elsewhere:
+        raise SpecError(
+            f"The journal is the SQLite file {url.removeprefix('sqlite:///')}, and tasks run with "
+            f"{', '.join(elsewhere)}, so perhaps on several machines. Each would have a journal of its own, and two runs "
+            f"could move one topic at once. Create the connection {JOURNAL_CONN_ID} to a PostgreSQL database."
+        )
+    return SqlJournal(url, create=create)
+
+
+def remote_executors() -> list[str]:
+    """Airflow's executors (``core.executor``) that may run tasks on another machine than its scheduler's."""
+    found = re.split(r"[,;]", conf.get("core", "executor"))
+    return [name.strip() for name in found if "LocalExecutor" not in re.split(r"[=:.]", name.strip())]
 
 
 def owner_of(context: Mapping[str, Any]) -> str:
@@ -113,7 +133,22 @@ def owner_alive(owner: str) -> bool | None:
         return RuntimeTaskInstance.get_dagrun_state(dag_id, run_id) in ("running", "queued")
     except AirflowRuntimeError as error:
         # A run that Airflow has deleted cannot be running any more.
-        return False if "NOT_FOUND" in str(error).upper().replace(" ", "_") else None
+        return False if _no_such_run(error.error) else None
+
+
+def _no_such_run(answer: ErrorResponse) -> bool:
+    """Whether Airflow's own answer for the state of a run says that there is none; a proxy's 404 does not."""
+    from airflow.sdk.exceptions import ErrorType
+
+    said = answer.detail or {}
+    body = said.get("detail")
+    reason = body.get("detail") if isinstance(body, dict) else None
+    return (
+        answer.error is ErrorType.API_SERVER_ERROR
+        and said.get("status_code") == 404
+        and isinstance(reason, dict)
+        and reason.get("reason") == "not_found"
+    )
 
 
 @dataclass

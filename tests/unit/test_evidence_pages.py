@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api import security
+from airflow.models import DagModel
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from topicshift.core.errors import Unreadable
+from topicshift_airflow import runtime
 from topicshift_airflow.links import page_of
 from topicshift_airflow.web import app
+from topicshift_plugin import TopicshiftPlugin, evidence_app
 
 
 @pytest.mark.parametrize(
@@ -30,40 +41,119 @@ def test_a_link_keeps_the_path_under_which_airflow_is_served(monkeypatch: pytest
     assert page_of("file:///e/payments-1/report.html") == "/prod/topicshift/evidence/payments-1/report.html"
 
 
+READERS = {
+    "payments-owner": {"topic_migration__payments"},
+    "form-reader": {"topic_migration"},
+    "rollback-reader": {"topic_rollback"},
+    "assessor": {"topic_assessment"},
+    "stranger": set(),
+}
+"""Users, and the DAGs whose XComs each may read."""
+
+
+class Rights(SimpleAuthManager):
+    """An auth manager with rights by DAG, as Airflow's FAB or Keycloak have them."""
+
+    def is_authorized_dag(self, *, user: Any, access_entity: Any = None, details: Any = None, **_: Any) -> bool:
+        return access_entity is DagAccessEntity.XCOM and details.id in READERS[user.username]
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Evidence and journal of a migration of ``topic_migration__payments``, of one that was rolled back, and others."""
     monkeypatch.setenv("TOPICSHIFT_EVIDENCE", str(tmp_path / "evidence"))
-    folder = tmp_path / "evidence" / "payments-1"
-    folder.mkdir(parents=True)
-    (folder / "report.html").write_text("<h1>proven</h1>")
+    monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "find_connection", lambda _: None)
+    monkeypatch.setattr(security, "get_auth_manager", Rights)
+    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda _: None))
+    journal = runtime.open_journal()
+
+    def claim(source: str, owner: str) -> str:
+        topics = {"source": source, "target": f"{source}-v2"}
+        made = journal.claim(cluster_id="c", owner=owner, spec={}, owner_alive=lambda _: True, **topics)
+        return made.migration_id
+
+    found = {
+        "payments": claim("payments", "topic_migration__payments/scheduled__1"),
+        "orders": claim("orders", "topic_migration/manual__1"),
+        "back": claim("back", "topic_migration__payments/scheduled__2"),
+        "tricky": claim("assessment-of-risk", "topic_migration__payments/scheduled__3"),
+        "assessment": "assessment-manual__1",
+        "unknown": "gone-1",
+    }
+    journal.take_over(found["back"], "topic_rollback/manual__1")
+    journal.close()
+    for folder in found.values():
+        (tmp_path / "evidence" / folder).mkdir(parents=True)
+        (tmp_path / "evidence" / folder / "report.html").write_text("<h1>proven</h1>")
     (tmp_path / "secret").write_text("secret")
-    return tmp_path
+    return found
 
 
 @pytest.fixture
-def client(store: Path) -> Iterator[TestClient]:
-    """Somebody who may read; who may is for Airflow's auth manager to say, and for the end-to-end test."""
-    (access,) = [d.dependency for route in app.routes for d in getattr(route, "dependencies", [])]
-    assert access is not None
-    app.dependency_overrides[access] = lambda: None
-    yield TestClient(app)
+def client() -> Iterator[Callable[[str], TestClient]]:
+    """The pages as this user sees them; whom a token names is for Airflow to say, and for the end-to-end test."""
+
+    def logged_in(name: str) -> TestClient:
+        app.dependency_overrides[security.get_user] = lambda: SimpleAuthManagerUser(username=name, role=None)
+        return TestClient(app)
+
+    yield logged_in
     app.dependency_overrides.clear()
 
 
-def test_a_report_is_shown_and_can_reach_nothing(client: TestClient) -> None:
-    answer = client.get("/evidence/payments-1/report.html")
+def test_a_report_is_shown_and_can_reach_nothing(client: Any, world: dict[str, str]) -> None:
+    answer = client("payments-owner").get(f"/evidence/{world['payments']}/report.html")
     assert (answer.status_code, answer.text) == (200, "<h1>proven</h1>")
     assert answer.headers["content-type"].startswith("text/html")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "sandbox" in policy and "allow-same-origin" not in policy
 
 
-@pytest.mark.parametrize("path", ["payments-1/none.html", "none/report.html", "%2e%2e/secret", "..%2f..%2fx/secret"])
-def test_what_is_no_evidence_is_not_shown(client: TestClient, path: str) -> None:
-    answer = client.get(f"/evidence/{path}")
+def test_evidence_is_for_those_who_may_read_the_dag_of_its_run(client: Any, world: dict[str, str]) -> None:
+    seen = {
+        user: {name for name, f in world.items() if client(user).get(f"/evidence/{f}/report.html").status_code == 200}
+        for user in READERS
+    }
+    assert seen == {
+        "payments-owner": {"payments", "back", "tricky"},
+        "form-reader": {"orders"},
+        "rollback-reader": {"back"},
+        "assessor": {"assessment"},
+        "stranger": set(),
+    }
+
+
+@pytest.mark.parametrize("path", ["none.html", "%2e%2e", "..%2fsecret", "..%2f..%2fsecret"])
+def test_what_is_no_evidence_is_not_shown(client: Any, world: dict[str, str], path: str) -> None:
+    answer = client("payments-owner").get(f"/evidence/{world['payments']}/{path}")
     assert answer.status_code == 404 and "secret" not in answer.text.replace(path, "").replace("'secret'", "")
+    outside = client("payments-owner").get(f"/evidence/%2e%2e/{path}")
+    assert outside.status_code in (403, 404) and "secret" not in outside.text.replace(path, "").replace("'secret'", "")
 
 
-def test_every_page_asks_who_is_there() -> None:
+def test_nobody_is_let_in_while_the_journal_cannot_be_read(
+    client: Any, world: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(**_: Any) -> None:
+        raise Unreadable("the journal does not answer")
+
+    monkeypatch.setattr("topicshift_airflow.web.open_journal", unreadable)
+    answer = client("payments-owner").get(f"/evidence/{world['payments']}/report.html")
+    assert answer.status_code == 502 and "does not answer" in answer.text and "proven" not in answer.text
+
+
+def test_every_page_of_the_plugin_refuses_strangers(client: Any, world: dict[str, str]) -> None:
+    """Without a log-in, and logged in without the right to the DAG."""
+    assert [mounted["app"] for mounted in TopicshiftPlugin.fastapi_apps] == [evidence_app], "walk the new one, too"
+    assert not TopicshiftPlugin.flask_blueprints and not TopicshiftPlugin.fastapi_root_middlewares
+    walked = 0
     for route in app.routes:
-        assert getattr(route, "dependencies", []), f"{route} has no authentication"
+        assert isinstance(route, APIRoute), f"{route} is not walked"
+        url = re.sub(r"{folder}", world["payments"], route.path)
+        for method in route.methods:
+            assert TestClient(evidence_app).request(method, url.replace("{name}", "report.html")).status_code == 401
+            assert client("stranger").request(method, url.replace("{name}", "report.html")).status_code == 403
+            app.dependency_overrides.clear()
+            walked += 1
+    assert walked

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.errors import SpecError, Transient
@@ -70,3 +72,82 @@ def test_a_connection_that_is_surely_not_there(monkeypatch: pytest.MonkeyPatch, 
     journal.close()
     with pytest.raises(SpecError, match="does not exist"):
         runtime.connection("kafka_default")
+
+
+def answer_of_the_api(run_id: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a task is told of the state of a run: Airflow's own route over an empty database, and its supervisor."""
+    from airflow.api_fastapi.common.db.common import _get_session
+    from airflow.api_fastapi.execution_api.routes import dag_runs
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+    from sqlalchemy.pool import StaticPool
+
+    engine = create_engine("sqlite://", connect_args={"check_same_thread": False}, poolclass=StaticPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table dag_run (dag_id text, run_id text, state text)")
+    api = FastAPI()
+    api.get("/dag-runs/{dag_id}/{run_id}/state")(dag_runs.get_dagrun_state)
+    api.dependency_overrides[_get_session] = lambda: Session(engine)
+    response = TestClient(api).get(f"/dag-runs/topic_migration/{run_id}/state")
+    said = {"status_code": response.status_code, "message": "Server returned error", "detail": response.json()}
+    return ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=said)
+
+
+def raises(answer: Any) -> Any:
+    def get(dag_id: str, run_id: str) -> str:
+        raise AirflowRuntimeError(answer)
+
+    return staticmethod(get)
+
+
+@pytest.mark.parametrize(("run_id", "alive"), [("manual__1", False), ("a/path/that/nobody/serves", None)])
+def test_a_run_is_deleted_only_if_airflow_says_so_of_that_run(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, alive: bool | None
+) -> None:
+    """A proxy, or an API server that lacks the route, says "Not Found" as well."""
+    answer = answer_of_the_api(run_id, monkeypatch)
+    assert answer.detail["status_code"] == 404
+    monkeypatch.setattr(task_runner.RuntimeTaskInstance, "get_dagrun_state", raises(answer))
+    assert runtime.owner_alive(f"topic_migration/{run_id}") is alive
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says(ErrorType.GENERIC_ERROR),
+        says(ErrorType.CONNECTION_NOT_FOUND),
+        ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 500, "detail": {"detail": "Not Found"}}),
+        ErrorResponse(error=ErrorType.PERMISSION_DENIED, detail={"status_code": 403, "message": "not_found"}),
+    ],
+)
+def test_a_run_that_could_not_be_looked_up_counts_as_alive(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.setattr(task_runner.RuntimeTaskInstance, "get_dagrun_state", raises(answer))
+    assert runtime.owner_alive("topic_migration/manual__1") is None
+
+
+LOCAL = [
+    "LocalExecutor",
+    "LocalExecutor;team1=LocalExecutor",
+    "mine:LocalExecutor",
+    "airflow.executors.local_executor.LocalExecutor",
+]
+REMOTE = ["CeleryExecutor", "LocalExecutor,KubernetesExecutor", "team1=CeleryExecutor", "my.package.RemoteExecutor"]
+
+
+@pytest.mark.parametrize("executor", [*LOCAL, *REMOTE])
+@pytest.mark.parametrize("uri", [None, "sqlite:////var/lib/journal.db", "postgresql://topicshift@db:5432/topicshift"])
+def test_a_journal_in_a_local_file_is_refused_where_tasks_run_on_several_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, executor: str, uri: str | None
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path))
+    monkeypatch.setattr(BaseHook, "get_connection", lambda conn_id: Connection(conn_id=conn_id, uri=uri))
+    if uri is None:
+        monkeypatch.setattr(runtime, "find_connection", lambda _: None)
+    if executor in REMOTE and not str(uri).startswith("postgresql"):
+        with pytest.raises(SpecError, match=r"(?s)SQLite.*Executor.*Create the Airflow connection topicshift_journal"):
+            runtime.open_journal()
+        assert list(tmp_path.iterdir()) == []
+    else:
+        monkeypatch.setattr("topicshift.adapters.journal.SqlJournal", lambda url: url)
+        assert str(runtime.open_journal()).startswith(str(uri or "sqlite:")[:6])

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import ASSESSMENT, EvidenceLink
 from topicshift_airflow.operators.base import RETRIES
 from topicshift_airflow.operators.plan import MEASURED_NEXT, candidates, write_sized_report
 from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
@@ -18,7 +18,7 @@ from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
 
 def assessment_id(context: Mapping[str, Any]) -> str:
     """The folder of this run's evidence."""
-    return "assessment-" + re.sub(r"[^A-Za-z0-9._-]", "-", str(context["ti"].run_id))
+    return ASSESSMENT + re.sub(r"[^A-Za-z0-9._-]", "-", str(context["ti"].run_id))
 
 
 class _Assess(BaseOperator):
