@@ -106,8 +106,8 @@ def open_journal(*, create: bool = True) -> Journal:
     if elsewhere:
         raise SpecError(
             f"The journal is the SQLite file {url.removeprefix('sqlite:///')}, and tasks run with "
-            f"{', '.join(elsewhere)}, so perhaps on several machines. Each would have a journal of its own, and two runs "
-            f"could move one topic at once. Create the connection {JOURNAL_CONN_ID} to a PostgreSQL database."
+            f"{', '.join(elsewhere)}, so perhaps on several machines. Each would have a journal of its own, and two "
+            f"runs could move one topic at once. Create the connection {JOURNAL_CONN_ID} to a PostgreSQL database."
         )
     return SqlJournal(url, create=create)
 

@@ -145,9 +145,9 @@ def test_a_journal_in_a_local_file_is_refused_where_tasks_run_on_several_machine
     if uri is None:
         monkeypatch.setattr(runtime, "find_connection", lambda _: None)
     if executor in REMOTE and not str(uri).startswith("postgresql"):
-        with pytest.raises(SpecError, match=r"(?s)SQLite.*Executor.*Create the Airflow connection topicshift_journal"):
+        with pytest.raises(SpecError, match=r"(?s)SQLite.*Executor.*Create the connection topicshift_journal"):
             runtime.open_journal()
         assert list(tmp_path.iterdir()) == []
     else:
-        monkeypatch.setattr("topicshift.adapters.journal.SqlJournal", lambda url: url)
+        monkeypatch.setattr("topicshift.adapters.journal.SqlJournal", lambda url, create: url)
         assert str(runtime.open_journal()).startswith(str(uri or "sqlite:")[:6])
