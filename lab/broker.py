@@ -222,10 +222,6 @@ class EmbeddedBroker:
         """SIGKILL for one node, as a crash would. Its data stays."""
         self._processes[node].kill()
 
-    def stop_node(self, node: int = 1, timeout: float = 20.0) -> None:
-        """End one node in an orderly way. Its data stays."""
-        self._processes[node].stop(timeout)
-
     def restart(self, node: int | None = None, timeout: float = 240.0) -> None:
         """Start one node (all by default) again on the same ports and data, ending it first where it still runs."""
         for each in self.nodes if node is None else (node,):

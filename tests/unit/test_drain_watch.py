@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from topicshift.acts.drain import DrainTaker, run_async, still_valid, take_certificate
+from topicshift.acts.drain import DrainTaker, run_async, take_certificate
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.core.drain.certificate import Verdict
@@ -251,19 +251,6 @@ def test_the_second_sample_tells_who_assigns_partitions_itself() -> None:
     certificate = take_certificate(world, DrainInputs("t"), config=DrainConfig(second_sample_s=0.001))
     assert {g.group: g.state for g in certificate.groups} == {"mover": "SELF_ASSIGNING", "stale": "EMPTY"}
     assert certificate.groups[0].partitions[0].committed == 1, "the verdict keeps to the first sample"
-
-
-def test_a_certificate_is_checked_again_just_before_the_act() -> None:
-    world, time = World([5], g=[5]), Time()
-    certificate = take_certificate(world, DrainInputs("t", declared=("g",)), now=time.now, issued_by="run:1")
-    assert still_valid(world, certificate, now=time.now, issued_by="run:1") == []
-    world.ends = [6]
-    time.at += timedelta(hours=1)
-    assert [str(r) for r in still_valid(world, certificate, now=time.now, issued_by="run:2")] == [
-        "source_grew",
-        "too_old",
-        "restarted",
-    ]
 
 
 def test_it_can_be_asked_where_a_loop_is_running() -> None:

@@ -24,7 +24,6 @@ from topicshift.core.drain.decision import (
     certify,
     in_doubt,
     lost_now,
-    void_reasons,
     with_moves,
 )
 from topicshift.core.drain.discovery import Discovery, GroupListing, discover, moved
@@ -319,25 +318,6 @@ def take_certificate(
 ) -> DrainCertificate:
     """:func:`certify_topic` from plain code, also where an event loop is running already."""
     return run_async(lambda: certify_topic(reader, inputs, fence=fence, config=config, now=now, issued_by=issued_by))
-
-
-def still_valid(
-    reader: DrainReader,
-    certificate: DrainCertificate,
-    *,
-    now: Callable[[], datetime] | None = None,
-    issued_by: str | None = None,
-) -> list[Reason]:
-    """What voids ``certificate`` at this moment, empty if it still licenses the act. To be asked just before it."""
-    clock = now or (lambda: datetime.now(UTC))
-
-    async def look() -> list[Reason]:
-        identity = await reader.topic(certificate.topic)
-        topic_id, partitions = identity or (None, 0)
-        offsets = await reader.offsets(certificate.topic, range(partitions)) if partitions else {}
-        return void_reasons(certificate, clock(), topic_id=topic_id, offsets=offsets, issued_by=issued_by)
-
-    return run_async(look)
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

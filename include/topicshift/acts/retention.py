@@ -22,16 +22,6 @@ _LOOKS = 3
 _BETWEEN_S = 0.5
 
 
-def forecast_retention(
-    admin: ClusterAdmin, reader: DrainReader, source: str, spec: Spec, clock: Clock, *, gate_s: float = GATE_S
-) -> RetentionRisk:
-    """Whether records of ``source`` could expire before every declared group has read them. Read-only.
-
-    Looks three times in a second for the groups' rates. Raises ``Unreadable`` when topic or groups cannot be read.
-    """
-    return _forecast(admin, reader, source, spec, clock, gate_s)
-
-
 def lengthen_retention(
     admin: ClusterAdmin,
     reader: DrainReader,
