@@ -102,7 +102,7 @@ class EmbeddedBroker:
         port: the client port of node 1; a free one by default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one may start it with, by keyword
         self,
         folder: str | Path | None = None,
         *,

@@ -220,7 +220,7 @@ def _readable(snapshot: Snapshot, partition: int, doubt: tuple[int, int] | None)
     return _Readable.NONE, 0
 
 
-def _judge(snapshot: Snapshot, log: _Log | Reason, group: GroupView, partition: int) -> tuple[Reason, int | None]:
+def _judge(snapshot: Snapshot, log: _Log | Reason, group: GroupView, partition: int) -> tuple[Reason, int | None]:  # noqa: C901 - the reasons in the order in which they win
     """The code of one group on one partition, and how many readable records are left where that was counted."""
     if isinstance(log, Reason):
         return log, None

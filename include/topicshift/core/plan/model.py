@@ -327,7 +327,7 @@ def _denies(spec: Spec, snapshot: Snapshot) -> list[AclBinding]:
     return [AclBinding.of(a) for a in plan.bindings]
 
 
-def _actions(
+def _actions(  # noqa: C901 - a plan prints itself: a branch is a line of it
     spec: Spec, source: SourceFacts | None, target: TargetShape | None, denies: list[AclBinding], *, refused: bool
 ) -> list[Action]:
     if source is None or target is None:
