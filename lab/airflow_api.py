@@ -209,11 +209,6 @@ class AirflowApi:
         }
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
-    def set_task_state(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """Mark one task as success, failed or skipped."""
-        path = f"/dags/{dag_id}/dagRuns/{_path(run_id)}/taskInstances/{task_id}"
-        self.request("PATCH", path, json={"new_state": state})
-
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", *, map_index: int = -1) -> Any:
         """One XCom value. Raises ``AirflowError`` 404 where there is none."""
         path = f"/dags/{dag_id}/dagRuns/{_path(run_id)}/taskInstances/{task_id}/xcomEntries/{_path(key)}"

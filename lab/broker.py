@@ -102,7 +102,7 @@ class EmbeddedBroker:
         port: the client port of node 1; a free one by default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one may start it with, by keyword
         self,
         folder: str | Path | None = None,
         *,
@@ -221,10 +221,6 @@ class EmbeddedBroker:
     def kill(self, node: int = 1) -> None:
         """SIGKILL for one node, as a crash would. Its data stays."""
         self._processes[node].kill()
-
-    def stop_node(self, node: int = 1, timeout: float = 20.0) -> None:
-        """End one node in an orderly way. Its data stays."""
-        self._processes[node].stop(timeout)
 
     def restart(self, node: int | None = None, timeout: float = 240.0) -> None:
         """Start one node (all by default) again on the same ports and data, ending it first where it still runs."""

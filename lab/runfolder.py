@@ -13,6 +13,8 @@ from typing import IO, Any
 
 import psutil
 
+from topicshift.core.files import write_whole
+
 ROOT = Path(os.environ.get("TOPICSHIFT_ROOT") or Path(__file__).resolve().parents[1])
 """The project's folder: the one above ``lab`` unless TOPICSHIFT_ROOT names another."""
 
@@ -148,11 +150,6 @@ class RunFolder:
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file of mode 0600, atomically and never readable by others in between."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as out:
-        out.write(text)
-    part.replace(path)
+    """Write a file of mode 0600, whole or not at all."""
+    write_whole(path, text, private=True)
     return path

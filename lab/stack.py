@@ -61,7 +61,7 @@ class Stack:
         connections: more Airflow connections, in JSON form, without secrets.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one may start it with, by keyword
         self,
         run_folder: str | Path,
         *,

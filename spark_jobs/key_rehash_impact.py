@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from topicshift.core.errors import SpecError, Unreadable
+from topicshift.core.files import write_whole
 from topicshift.core.impact import report as model
 from topicshift.core.impact.findings import findings
 from topicshift.core.impact.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, rules_at
@@ -40,7 +41,7 @@ from topicshift_spark import impact_groups, impact_query
 from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
 from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges
 from topicshift_spark.impact_scan import ScanPlan, Sums, merge, nothing
-from topicshift_spark.result import prepare_folder, run, write_json, write_text
+from topicshift_spark.result import prepare_folder, run, write_json
 from topicshift_spark.session import cores, get_session, ship_code
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
 
@@ -421,7 +422,7 @@ def _write_report(folder: Path, answer: dict[str, Any]) -> None:
     try:
         from topicshift_spark.report import render_impact
 
-        write_text(folder / "impact.html", render_impact(answer))
+        write_whole(folder / "impact.html", render_impact(answer))
     except Exception as error:  # noqa: BLE001
         (folder / "impact.html").unlink(missing_ok=True)
         print(f"warning: impact.html was not written ({type(error).__name__}: {error})", file=sys.stderr)

@@ -149,7 +149,7 @@ def count(spark: SparkSession, properties: Mapping[str, str], source: _Read, tar
     return totals(per_key(both, ordered=ordered), ordered=ordered).collect()[0]
 
 
-def facts(
+def facts(  # noqa: PLR0913 - what was counted, by keyword
     row: Row,
     source: _Read,
     target: _Read,
@@ -242,7 +242,7 @@ def _examples(get: Mapping[str, Any], names: tuple[str, str], digest: _Digest) -
     }
 
 
-def proof(
+def proof(  # noqa: PLR0913 - the options of the job, by keyword
     spark: SparkSession,
     properties: Mapping[str, str],
     source: str,

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "include"))
+
+from topicshift.core.files import write_whole  # noqa: E402
 
 MADE: dict[str, Callable[[], str]] = {
     "POSTGRES_PASSWORD": lambda: secrets.token_hex(20),
@@ -37,12 +40,9 @@ def make(path: Path) -> list[str]:
     have = settings_of(path)
     added = [name for name in MADE if not have.get(name)]
     have |= {name: MADE[name]() for name in added}
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write("# Secrets of docker-compose.yml, made by `make compose-env`. Never commit this file.\n")
-        out.writelines(f"{name}={value}\n" for name, value in have.items())
-    part.replace(path)
+    lines = ["# Secrets of docker-compose.yml, made by `make compose-env`. Never commit this file."]
+    lines += [f"{name}={value}" for name, value in have.items()]
+    write_whole(path, "\n".join(lines) + "\n", private=True)
     return added
 
 

@@ -1,6 +1,6 @@
-"""Write ``docs/spec.md`` from the spec model and ``docs/findings.md`` from the checks.
+"""Write the pages and tables of ``docs/`` that repeat code: spec.md, findings.md, cli.md, the codes in drain.md.
 
-Run it after a change of either: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
+Run it after a change of the code: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "include"))
 
+import click  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
+from topicshift.cli import cli as command_line  # noqa: E402
 from topicshift.core.base import Model  # noqa: E402
 from topicshift.core.checks import all_codes  # noqa: E402
+from topicshift.core.drain.certificate import Verdict  # noqa: E402
+from topicshift.core.drain.reasons import ALARMS, REASONS, Reason  # noqa: E402
 from topicshift.core.findings import Level  # noqa: E402
 from topicshift.core.impact.findings import CODES  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
@@ -44,14 +48,19 @@ _SCOPES = {
 
 
 def main() -> int:
-    """Write both files and say which have changed."""
-    for name, text in (("spec.md", spec_page()), ("findings.md", findings_page())):
+    """Write the files and say which have changed."""
+    for name, text in pages().items():
         file = ROOT / "docs" / name
         changed = not file.exists() or file.read_text("utf-8") != text
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, "utf-8")
         print(f"docs/{name}: {'written' if changed else 'as it was'}")
     return 0
+
+
+def pages() -> dict[str, str]:
+    """Every file of ``docs/`` that is made here, whole or in part, as it should be."""
+    return {"spec.md": spec_page(), "findings.md": findings_page(), "cli.md": cli_page(), "drain.md": drain_page()}
 
 
 # ------------------------------------------------------------------------------------------------ spec.md
@@ -208,6 +217,70 @@ def _text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(v) if isinstance(v, ast.Constant) else "…" for v in node.values)
     raise ValueError(f"line {node.lineno}: a text of a finding that this tool cannot read")
+
+
+# ------------------------------------------------------------------------------------------------ cli.md
+
+
+def cli_page() -> str:
+    """Every command with its options."""
+    out = [
+        _HEAD.replace("the model or the checks", "the command"),
+        "# The command `topicshift`",
+        "",
+        "`make setup` puts it into `.venv/bin`; `make up` prints the whole call for its own cluster and journal. "
+        "Results go to stdout, progress to stderr.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        "| 0 | yes: drained, no finding of level error, written |",
+        "| 2 | wrong use, or a bad spec |",
+        "| 3 | no: not drained, findings of level error, refused |",
+        "| 4 | unknown: something could not be read |",
+    ]
+    context = click.Context(command_line, info_name="topicshift")
+    for name in command_line.list_commands(context):
+        out += _command(command_line.get_command(context, name), f"topicshift {name}")
+    return "\n".join(out) + "\n"
+
+
+def _command(command: click.Command | None, path: str) -> Iterator[str]:
+    assert command is not None
+    context = click.Context(command, info_name=path)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _command(command.get_command(context, name), f"{path} {name}")
+        return
+    words = " ".join(command.collect_usage_pieces(context))
+    paragraphs = [" ".join(part.split()) for part in (command.help or "").replace("\b", "").split("\n\n")]
+    yield from ("", f"## `{path} {words}`".replace(" [OPTIONS]", ""), "", "\n\n".join(paragraphs))
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    if options:
+        yield from ("", "| option | meaning |", "|---|---|")
+    for option in options:
+        said = option.get_help_record(context)
+        if said is not None:
+            yield f"| `{said[0]}` | {' '.join(said[1].split())} |".replace("[x", "[").replace("<=x<=", " to ")
+
+
+# ------------------------------------------------------------------------------------------------ drain.md
+
+
+def drain_page() -> str:
+    """``drain.md`` as it is, with its tables of codes as the code has them."""
+    tables = {str(verdict): [] for verdict in Verdict} | {"beside": [], "void": [], "alarms": []}
+    for code, told in REASONS.items():
+        name = str(told.verdict) if told.verdict else "beside" if code is Reason.IGNORED_GROUP else "void"
+        tables[name].append(f"| `{code}` | {told.meaning} | {told.remedy} |")
+    tables["alarms"] = [f"| `{code}` | {told.meaning} | {told.remedy} |" for code, told in ALARMS.items()]
+    text = (ROOT / "docs" / "drain.md").read_text("utf-8")
+    for name, rows in tables.items():
+        begin, end = f"<!-- codes: {name} -->\n", "<!-- end of codes -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        table = "\n".join(["| code | meaning | what to do |", "|---|---|---|", *rows])
+        text = f"{before}{begin}{table}\n{end}{after}"
+    return text
 
 
 if __name__ == "__main__":

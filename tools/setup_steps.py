@@ -26,9 +26,10 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "include")]
 
 from lab.java import CLASS_ARCHIVE, Java, NoJava, find_java  # noqa: E402
+from topicshift.core.files import write_whole  # noqa: E402
 
 VENV = ROOT / ".venv"
 BUILD = ROOT / "build"
@@ -85,9 +86,7 @@ def read_stamp(name: str) -> dict[str, Any]:
 def write_stamp(name: str, stamp: dict[str, Any]) -> None:
     """Write a stamp atomically."""
     STATE.mkdir(parents=True, exist_ok=True)
-    part = STATE / f".{name}.{os.getpid()}.part"
-    part.write_text(json.dumps(stamp, indent=1, sort_keys=True))
-    part.replace(STATE / f"{name}.json")
+    write_whole(STATE / f"{name}.json", json.dumps(stamp, indent=1, sort_keys=True))
 
 
 @contextlib.contextmanager

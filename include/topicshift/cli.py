@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
+from topicshift import __version__
 from topicshift.commands.common import EXIT_INTERRUPTED, EXIT_UNKNOWN, EXIT_USAGE
 from topicshift.core.errors import TopicshiftError, Unreadable
 
@@ -85,13 +86,7 @@ class LazyGroup(click.Group):
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            found = version("topicshift")
-        except PackageNotFoundError:
-            found = "(not installed: run from a source tree)"
-        click.echo(f"topicshift {found}")
+        click.echo(f"topicshift {__version__}")
         ctx.exit()
 
 

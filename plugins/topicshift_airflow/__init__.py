@@ -1,1 +1,1 @@
-"""Airflow side: hooks, operators, triggers, timetables."""
+"""Airflow side: operators, triggers, notifiers, links, pages."""

@@ -13,7 +13,8 @@ from urllib.parse import urlparse
 from pyspark.sql import SparkSession
 
 from topicshift.core.errors import SpecError, Unreadable
-from topicshift_spark.result import local_path, write_text
+from topicshift.core.files import write_whole
+from topicshift_spark.result import local_path
 
 
 class Folder:
@@ -81,7 +82,7 @@ class Folder:
         try:
             if self._local is not None:
                 self._local.mkdir(parents=True, exist_ok=True)
-                write_text(self._local / name, text)
+                write_whole(self._local / name, text)
                 return
             path = self._jvm.org.apache.hadoop.fs.Path
             beside = path(self._path, f".{name}.{uuid.uuid4().hex}")

@@ -280,7 +280,7 @@ class _Task:
             sums.slices[:, s] += np.bincount(rep, per_slice[:, s], g).astype(np.int64)
         self._place(key, data, offsets, part, rep, records, size, per_slice, numbers["key_hash"][present])
 
-    def _place(
+    def _place(  # noqa: PLR0913 - the columns of one batch
         self,
         key: pa.Array,
         data: Any,

@@ -7,10 +7,7 @@ Plotly still writes its figures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from topicshift_spark.result import write_text
 
 
 def render_impact(impact: Mapping[str, Any]) -> str:
@@ -18,8 +15,3 @@ def render_impact(impact: Mapping[str, Any]) -> str:
     from topicshift.reporting.impact import render
 
     return render(impact)
-
-
-def write_html(impact: Mapping[str, Any], path: Path) -> None:
-    """Write the report to ``path``, whole or not at all."""
-    write_text(path, render_impact(impact))

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from topicshift.core.errors import SpecError, TopicshiftError
+from topicshift.core.files import write_whole
 
 
 def local_path(where: str) -> Path:
@@ -53,27 +54,10 @@ def prepare_folder(where: str) -> Path:
     return folder
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or none: temporary file beside it, fsync, rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes it private; the reader may be another user
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write ``value`` as JSON, atomically. Raises ``SpecError`` when the file cannot be written."""
     try:
-        write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_whole(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     except OSError as error:
         raise SpecError(f"{path} cannot be written ({error.strerror}); the job's result is lost.") from error
 

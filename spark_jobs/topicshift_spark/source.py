@@ -267,7 +267,7 @@ def _translate(error: Py4JJavaError, what: str) -> Exception:
     return Unreadable(f"{what} could not be read within the time-out ({name}: {text}). Is the broker reachable?")
 
 
-def read(
+def read(  # noqa: PLR0913 - the options of one read, by keyword
     spark: SparkSession,
     properties: Mapping[str, str],
     topic: str,

@@ -7,7 +7,6 @@ import gzip
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,17 +246,6 @@ def test_choosing_by_skew(changes: dict, partitions: int | None, says: str) -> N
     choice = choose(impact(**changes))
     assert choice.partitions == partitions
     assert any(says in r for r in choice.reasons), choice.reasons
-
-
-def test_the_job_writes_it_whole(tmp_path: Path) -> None:
-    from topicshift_spark.report import write_html
-
-    target = tmp_path / "impact.html"
-    write_html(impact().to_json(), target)
-    assert target.read_text("utf-8") == render(impact())
-    with pytest.raises(SpecError):
-        write_html({}, tmp_path / "other.html")
-    assert [p.name for p in tmp_path.iterdir()] == ["impact.html"]
 
 
 def test_clients_get_their_settings_for_the_count_to_take() -> None:

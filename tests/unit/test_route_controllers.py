@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from topicshift.adapters.controllers import KINDS, ControllerEnv, controller, kinds
-from topicshift.adapters.controllers.manual import Confirmation, ManualController
+from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController, judge
 from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import OwnershipLost, Refused, SpecError
@@ -311,37 +311,9 @@ def cluster() -> FakeCluster:
     return made
 
 
-def ends(cluster: FakeCluster) -> dict[int, int]:
-    return {p: o.end or 0 for p, o in cluster.offsets("p").items()}
-
-
 def test_a_producer_nobody_spoke_for_is_unknown(cluster: FakeCluster) -> None:
     (state,) = ManualController(cluster).observe(CTX, [BILLING])
     assert (state.status, "billing" in state.reason) == ("unknown", True)
-
-
-def test_a_persons_word_counts_while_the_offsets_agree(cluster: FakeCluster) -> None:
-    control = ManualController(cluster, {"billing": Confirmation("stopped", "op", T0, ends(cluster))})
-    assert control.observe(CTX, [BILLING])[0].status == "stopped"
-    cluster.produce("p", 0, 2)
-    moved = control.observe(CTX, [BILLING])[0]
-    assert moved.status == "unknown"
-    assert "p[0] by +2" in moved.reason
-    control.confirm("billing", Confirmation("stopped", "op", T0, {0: 7}))
-    assert "confirm again" in control.observe(CTX, [BILLING])[0].reason
-    control.confirm("billing", Confirmation("stopped", "op", T0, {}))
-    assert control.observe(CTX, [BILLING])[0].status == "unknown"
-
-
-def test_running_on_the_target_needs_a_record_there(cluster: FakeCluster) -> None:
-    said = Confirmation("running", "op", T0, ends(cluster), "p2")
-    control = ManualController(cluster, {"billing": said})
-    assert control.observe(CTX, [BILLING])[0].status == "unknown"
-    cluster.produce("p2", 1, 1)
-    state = control.observe(CTX, [BILLING])[0]
-    assert (state.status, state.topic) == ("running", "p2")
-    cluster.unreadable("p", 1, "no leader")
-    assert "no leader" in control.observe(CTX, [BILLING])[0].reason
 
 
 def test_a_group_without_members_is_stopped_unless_its_commits_move(cluster: FakeCluster) -> None:

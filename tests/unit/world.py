@@ -14,7 +14,7 @@ from tests.unit.plan_world import IMPACT
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
 from topicshift.acts.context import MigrationContext, Ports
-from topicshift.acts.drain_admin import AdminDrainReader
+from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.acts.open import open_migration
 from topicshift.acts.questions import record_answer, record_question
 from topicshift.core.drain.decision import Tail, TailRange

@@ -14,7 +14,9 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from topicshift.adapters.home import topicshift_home
 from topicshift.core.errors import SpecError, TopicshiftError, Unreadable
+from topicshift.core.files import write_whole
 
 ENV = "TOPICSHIFT_EVIDENCE"
 """The environment variable that names the folder."""
@@ -65,7 +67,8 @@ class FsspecEvidence:
         content = data.encode() if isinstance(data, str) else data
         try:
             if self._local:
-                _write_local(Path(path), content)
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(Path(path), content)
             elif set(_protocols(self._fs)) & _ATOMIC_PUT:
                 self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
                 self._fs.pipe_file(path, content)
@@ -130,29 +133,9 @@ def _protocols(fs: Any) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
-def _write_local(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.{secrets.token_hex(6)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name survives a power cut only with its folder
-    finally:
-        os.close(folder)
-
-
 def default_evidence_url() -> str:
-    """The folder ``evidence`` beside the default journal (``TOPICSHIFT_HOME``, or under ``AIRFLOW_HOME``)."""
-    home = os.environ.get("TOPICSHIFT_HOME")
-    base = Path(home) if home else Path(os.environ.get("AIRFLOW_HOME") or "~/airflow") / "topicshift"
-    return str(base.expanduser().absolute() / "evidence")
+    """The folder ``evidence`` beside the default journal."""
+    return str(topicshift_home() / "evidence")
 
 
 def evidence_from_env() -> FsspecEvidence:

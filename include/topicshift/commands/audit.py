@@ -20,6 +20,7 @@ from topicshift.commands.common import (
     say,
 )
 from topicshift.core.errors import SpecError, Unreadable
+from topicshift.core.files import write_whole
 
 if TYPE_CHECKING:
     from topicshift.core.proof.audit import ChainHead
@@ -141,10 +142,7 @@ def _head(text: str) -> ChainHead:
 
 
 def _write(output: Path, text: str) -> None:
-    beside = output.with_name(f".{output.name}.part")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(output)
+        write_whole(output, text)
     except OSError as exc:
-        beside.unlink(missing_ok=True)
         raise Unreadable(f"{output} cannot be written: {exc.strerror}. Name a file in a folder of yours.") from None

@@ -32,6 +32,11 @@ EXIT_UNKNOWN = 4
 EXIT_INTERRUPTED = 130
 """DESIGN section 5: 0 yes, 2 wrong use or bad spec, 3 no, 4 unknown. 130 is the shell's own code for Ctrl-C."""
 
+NO_CLUSTER = (
+    "No Kafka cluster was named, so there is nothing to ask. "
+    "Give --bootstrap-server HOST:PORT, or --kafka-config FILE with bootstrap.servers in it."
+)
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print the answer as JSON, and nothing else, on stdout."
 )
@@ -82,13 +87,23 @@ def _kafka_options(command: F, *, required: bool) -> F:
 def kafka_config(properties_file: Path | None, bootstrap_server: str | None) -> dict[str, Any]:
     """The librdkafka properties for these two options. Raises ``SpecError`` when they name no broker."""
     if properties_file is None and bootstrap_server is None:
-        raise SpecError(
-            "No Kafka cluster was named, so there is nothing to ask. "
-            "Give --bootstrap-server HOST:PORT, or --kafka-config FILE with bootstrap.servers in it."
-        )
+        raise SpecError(NO_CLUSTER)
     from topicshift.adapters.kafka.connection import client_config
 
     return client_config(bootstrap_server, properties_file)
+
+
+def duration_option(option: str, text: str, *, zero: bool = False) -> float:
+    """The seconds of a duration option, which may be ``zero``. Raises ``SpecError``, naming the option."""
+    from topicshift.core.spec.duration import parse_duration
+
+    try:
+        seconds = parse_duration(text).total_seconds()
+    except ValueError as exc:
+        raise SpecError(f"{option}: {exc}.") from None
+    if seconds <= 0 and not zero:
+        raise SpecError(f"{option}: a length of time above zero is needed.")
+    return seconds
 
 
 def journal_option(command: F) -> F:

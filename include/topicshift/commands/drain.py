@@ -15,11 +15,12 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     EXIT_USAGE,
     console,
+    duration_option,
     kafka_options,
     say,
 )
 from topicshift.commands.drain_options import fence_of_file, inputs_of_options
-from topicshift.core.errors import SpecError, TopicshiftError, Unreadable
+from topicshift.core.errors import TopicshiftError, Unreadable
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -111,20 +112,9 @@ def command(
     from topicshift.acts.drain_inputs import DrainConfig
     from topicshift.adapters.executor import run_async
     from topicshift.adapters.kafka.reader import KafkaDrainReader
-    from topicshift.core.spec.duration import parse_duration
 
-    wait_s, stuck_after_s = None, 0.0
-    for option, text in (("--wait", wait), ("--alarm-after", alarm_after)):
-        try:
-            seconds = parse_duration(text).total_seconds() if text is not None else None
-        except ValueError as exc:
-            raise SpecError(f"{option}: {exc}.") from None
-        if option == "--wait":
-            wait_s = seconds
-        else:
-            stuck_after_s = seconds or 0.0
-    if stuck_after_s <= 0:
-        raise SpecError("--alarm-after: a length of time above zero is needed.")
+    wait_s = duration_option("--wait", wait, zero=True) if wait is not None else None
+    stuck_after_s = duration_option("--alarm-after", alarm_after)
     inputs = inputs_of_options(
         topic, groups, spec_file, accept_lost, ignore_group, evidence_files, checkpoints, connectors
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, answer, console, kafka_options, say
+from topicshift.commands.common import EXIT_NO, answer, console, duration_option, kafka_options, say
 from topicshift.core.errors import Refused, SpecError
 from topicshift.core.kafka.rules import topic_name_problem
 
@@ -182,6 +182,16 @@ def warnings(before: Route | None, after: Route, now: datetime) -> list[str]:
     return said
 
 
+def _moves(groups: Iterable[str]) -> dict[str, str]:
+    moves = {}
+    for pair in groups:
+        group, _, target = pair.rpartition("=")
+        if not group or topic_name_problem(target):
+            raise SpecError(f"--group {pair!r} is not of the form GROUP=TOPIC.")
+        moves[group] = target
+    return moves
+
+
 @command.command("set")
 @click.option("--topic", required=True, metavar="T", help="The logical topic.")
 @click.option("--active", metavar="T", help="The topic that producers write to.")
@@ -209,25 +219,14 @@ def set_(
     """
     from topicshift.adapters.route_store import RouteStore
     from topicshift.core.route.records import route_json
-    from topicshift.core.spec.duration import parse_duration
 
     for what, name in (("--topic", topic), ("--active", active)):
         if name is not None and (problem := topic_name_problem(name)):
             raise SpecError(f"{what} {name!r} is no topic name: {problem}.")
     if active is None and state is None and not groups:
         raise SpecError("Nothing to set. Give --active, --state or --group.")
-    moves = {}
-    for pair in groups:
-        group, _, target = pair.rpartition("=")
-        if not group or topic_name_problem(target):
-            raise SpecError(f"--group {pair!r} is not of the form GROUP=TOPIC.")
-        moves[group] = target
-    try:
-        lease_s = parse_duration(lease).total_seconds()
-    except ValueError as exc:
-        raise SpecError(f"--lease: {exc}.") from None
-    if lease_s <= 0:
-        raise SpecError("--lease must be longer than nothing: a pause has an end.")
+    moves = _moves(groups)
+    lease_s = duration_option("--lease", lease)
     if yes and epoch is None:
         raise SpecError("--yes needs --epoch N, so that you change what you have seen and nothing newer.")
     with RouteStore(kafka_config) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ from topicshift.commands.common import (
     EXIT_NO,
     EXIT_OK,
     EXIT_UNKNOWN,
+    NO_CLUSTER,
     answer,
     console,
-    json_option,
-    kafka_config,
+    duration_option,
+    kafka_options_if_wanted,
     read_impact,
     say,
 )
@@ -51,21 +53,7 @@ _COUNT = click.IntRange(min=1)
 @click.option("--topic", metavar="T", help="Ask the cluster about this topic.")
 @click.option("--group", metavar="G", help="Measure this group too: what one consumer does, if it is saturated.")
 @click.option("--measure", metavar="DURATION", help="Measure the rates for so long, for instance 30s.")
-@click.option(
-    "--kafka-config",
-    "kafka_config_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    envvar="TOPICSHIFT_KAFKA_CONFIG",
-    help="Kafka client properties; with --topic.",
-)
-@click.option(
-    "--bootstrap-server",
-    metavar="HOST:PORT[,...]",
-    envvar="TOPICSHIFT_BOOTSTRAP_SERVER",
-    help="Brokers to connect to; with --topic.",
-)
-@json_option
+@kafka_options_if_wanted
 def command(
     *,
     headroom: float | None,
@@ -74,8 +62,7 @@ def command(
     topic: str | None,
     group: str | None,
     measure: str | None,
-    kafka_config_file: Path | None,
-    bootstrap_server: str | None,
+    kafka_config: dict[str, Any] | None,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -92,14 +79,12 @@ def command(
     if group and not measure:
         raise SpecError("--group needs --measure: a group's rate shows only over time. Add for instance --measure 30s.")
     values: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    for name, value in {**values, "headroom": headroom, "factor": factor}.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise SpecError(f"--{name.replace('_', '-')} {value} is no number to work with. Give a finite one.")
+    _require_finite({**values, "headroom": headroom, "factor": factor})
     cores = values.pop("cores", None)
     rates: MeasuredRates | None = None
     topic_id = None
     if topic:
-        topic_id, facts, rates = _ask(topic, group, measure, kafka_config(kafka_config_file, bootstrap_server))
+        topic_id, facts, rates = _ask(topic, group, measure, kafka_config)
         values = facts | values
     if cores is not None:
         values["cores_per_broker"] = cores
@@ -124,6 +109,12 @@ def command(
     if rates is not None and rates.unread:
         return EXIT_UNKNOWN
     return EXIT_NO if best.problems else EXIT_OK
+
+
+def _require_finite(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SpecError(f"--{name.replace('_', '-')} {value} is no number to work with. Give a finite one.")
 
 
 def _from_rates(values: dict[str, Any], rates: MeasuredRates | None, group: str | None) -> None:
@@ -158,22 +149,18 @@ def _from_rates(values: dict[str, Any], rates: MeasuredRates | None, group: str 
 
 
 def _ask(
-    topic: str, group: str | None, measure: str | None, config: dict[str, Any]
+    topic: str, group: str | None, measure: str | None, config: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any], MeasuredRates | None]:
     from topicshift.acts.measure import sample_offsets
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.core.sizing.sizing import rates_from_samples
-    from topicshift.core.spec.duration import parse_duration
 
-    span = None
-    if measure is not None:
-        try:
-            span = parse_duration(measure)
-        except ValueError as err:
-            raise SpecError(f"--measure: {err}.") from None
-        if not timedelta(seconds=1) <= span <= timedelta(hours=6):
-            raise SpecError("--measure: between 1s and 6h, please; 30s to 5m shows the rates of the moment.")
+    if config is None:
+        raise SpecError(NO_CLUSTER)
+    span = timedelta(seconds=duration_option("--measure", measure)) if measure is not None else None
+    if span is not None and not timedelta(seconds=1) <= span <= timedelta(hours=6):
+        raise SpecError("--measure: between 1s and 6h, please; 30s to 5m shows the rates of the moment.")
     with KafkaAdmin(config) as admin:
         cluster = admin.cluster()
         info = admin.topic(topic)

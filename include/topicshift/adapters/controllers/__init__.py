@@ -23,12 +23,11 @@ ENTRY_POINTS = "topicshift.controllers"
 
 @dataclass(frozen=True)
 class ControllerEnv:
-    """What a controller may need. ``options`` are per kind and documented by each."""
+    """What a controller may need."""
 
     kafka_config: Mapping[str, Any]
     admin: ClusterAdmin | None = None
     clock: Clock = field(default_factory=SystemClock)
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 Factory = Callable[[ControllerEnv], Controller]
@@ -46,7 +45,7 @@ def _manual(env: ControllerEnv) -> Controller:
 
     if env.admin is None:
         raise SpecError("The controller of kind manual judges by the offsets in Kafka, so it needs an admin client.")
-    return ManualController(env.admin, env.options.get("confirmations", {}))
+    return ManualController(env.admin)
 
 
 KINDS: dict[str, Factory] = {"route": _route, "manual": _manual}

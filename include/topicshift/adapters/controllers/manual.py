@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from collections.abc import Sequence
 
 from topicshift.core.drain.discovery import moved
 from topicshift.core.errors import Unreadable
@@ -20,40 +17,20 @@ from topicshift.ports import (
 )
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """What a person said about a producer, and the END_U of each partition of the source at that time.
-
-    ``topic`` is where it runs now; None when it is stopped. ``ends`` empty means that nobody looked, and is no proof.
-    """
-
-    status: Literal["running", "stopped"]
-    by: str
-    at: datetime
-    ends: Mapping[int, int]
-    topic: str | None = None
-
-
 class ManualController:
     """Observes participants that a person moves; stop, point and start do nothing, because the person does them.
 
     Consumer groups are judged by Kafka alone: no members is stopped (unless its commits move between two
-    observations: a consumer that assigns partitions itself), members run on the topics they are assigned. Producers
-    cannot be seen: ``confirmations`` maps a producer's name to what a person confirmed, which counts only while the
-    offsets agree with it.
+    observations: a consumer that assigns partitions itself), members run on the topics they are assigned. A producer
+    cannot be seen, so it is unknown: the run asks a person, and the fence judges by the ends of the source.
     """
 
     kind = "manual"
     needs_person = True
 
-    def __init__(self, admin: ClusterAdmin, confirmations: Mapping[str, Confirmation] | None = None) -> None:
+    def __init__(self, admin: ClusterAdmin) -> None:
         self._admin = admin
-        self._confirmations = dict(confirmations or {})
         self._commits: dict[tuple[str, str], GroupCommits] = {}
-
-    def confirm(self, producer: str, confirmation: Confirmation) -> None:
-        """Take in what a person confirmed about a producer; replaces what was confirmed before."""
-        self._confirmations[producer] = confirmation
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Nothing: a person stops these participants. Observe until it shows."""
@@ -74,11 +51,9 @@ class ManualController:
         return [
             self._consumer(ctx, p, described.get(p.group or ""))
             if p.role == "consumer"
-            else self._producer(ctx, p, self._confirmations.get(p.name))
+            else ParticipantState(p, "unknown", None, reason=f"nothing in Kafka says what producer {p.name} does")
             for p in participants
         ]
-
-    # ------------------------------------------------------------------------------------------- consumers
 
     def _consumer(self, ctx: ControlContext, who: Participant, info: GroupInfo | None) -> ParticipantState:
         def unknown(reason: str) -> ParticipantState:
@@ -137,46 +112,3 @@ class ManualController:
         self._commits[group, topic] = commits
         changed = sorted(moved(before, commits))[:3]
         return ", ".join(f"{topic}[{p}] {before.offsets[p]} -> {commits.offsets[p]}" for p in changed)
-
-    # ------------------------------------------------------------------------------------------- producers
-
-    def _producer(self, ctx: ControlContext, who: Participant, said: Confirmation | None) -> ParticipantState:
-        def unknown(reason: str) -> ParticipantState:
-            return ParticipantState(who, "unknown", None, reason=reason)
-
-        if said is None:
-            return unknown(f"nobody has confirmed yet what producer {who.name} does")
-        stamp = f"{said.by} confirmed at {said.at:%H:%M:%S} that {who.name} is {said.status}"
-        if said.status == "running" and said.topic == ctx.source:
-            return ParticipantState(who, "running", ctx.source, reason=stamp)
-        ends, wrong = self._ends(ctx.source)
-        if wrong:
-            return unknown(f"{stamp}, but {wrong}")
-        if set(said.ends) != set(ends):
-            return unknown(
-                f"{stamp}, but the offsets of that time cover partitions {sorted(said.ends)} of "
-                f"{ctx.source}, which has {sorted(ends)}; confirm again"
-            )
-        grown = {p: ends[p] - said.ends[p] for p in ends if ends[p] != said.ends[p]}
-        if grown:
-            where = ", ".join(f"{ctx.source}[{p}] by {n:+d}" for p, n in sorted(grown.items())[:3])
-            return unknown(f"{stamp}, but {where} has moved since: somebody still writes to {ctx.source}")
-        if said.status == "stopped":
-            return ParticipantState(who, "stopped", None, reason=f"{stamp}; nothing was written to {ctx.source} since")
-        target, wrong = self._ends(said.topic or ctx.target)
-        if wrong:
-            return unknown(f"{stamp}, but {wrong}")
-        if not any(target.values()):
-            return unknown(f"{stamp} on {said.topic}, but no record has arrived there yet")
-        return ParticipantState(who, "running", said.topic, reason=f"{stamp}; {said.topic} has records")
-
-    def _ends(self, topic: str) -> tuple[dict[int, int], str]:
-        """END_U of every partition, or why that cannot be told."""
-        try:
-            offsets = self._admin.offsets(topic)
-        except Unreadable as exc:
-            return {}, str(exc)
-        bad = {p: o.error or "no end offset" for p, o in offsets.items() if o.end is None}
-        if bad or not offsets:
-            return {}, f"the end offsets of {topic} could not be read: {bad or 'no partitions'}"
-        return {p: o.end for p, o in offsets.items() if o.end is not None}, ""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from topicshift.adapters.journal.sql import SqlJournal
-from topicshift.adapters.journal.urls import default_url, from_airflow_uri, journal_url_from_env, topicshift_home
+from topicshift.adapters.journal.urls import default_url, from_airflow_uri, journal_url_from_env
 
 __all__ = [
     "SqlJournal",
@@ -14,7 +14,6 @@ __all__ = [
     "from_airflow_uri",
     "journal_from_env",
     "journal_url_from_env",
-    "topicshift_home",
 ]
 
 

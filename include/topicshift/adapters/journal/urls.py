@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from topicshift.adapters.home import topicshift_home
 from topicshift.core.errors import SpecError
 
 ENV = "TOPICSHIFT_JOURNAL"
@@ -28,17 +29,9 @@ _POSTGRES_QUERY = re.compile(
 )
 
 
-def topicshift_home() -> Path:
-    """The folder of what Topicshift keeps: ``TOPICSHIFT_HOME``, or ``topicshift`` under ``AIRFLOW_HOME``."""
-    own = os.environ.get("TOPICSHIFT_HOME")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "topicshift"
-
-
 def default_url() -> str:
-    """The SQLite file under :func:`topicshift_home`."""
-    return f"sqlite:///{topicshift_home().absolute() / 'journal.db'}"
+    """The SQLite file under :func:`~topicshift.adapters.home.topicshift_home`."""
+    return f"sqlite:///{topicshift_home() / 'journal.db'}"
 
 
 def from_airflow_uri(uri: str) -> str:

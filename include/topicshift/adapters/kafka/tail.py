@@ -166,7 +166,7 @@ def _consumer(conn: Connection, said: list[str]) -> Any:
     return Consumer({**conn.config, **ours}, logger=_client_log)
 
 
-def _read(
+def _read(  # noqa: C901 - one loop over one consumer, whose state its branches share
     conn: Connection, topic: str, queues: Mapping[int, list[_Job]], timeout_s: float, stop: threading.Event
 ) -> None:
     from confluent_kafka import KafkaException, TopicPartition
@@ -203,23 +203,7 @@ def _read(
                     if error is not None and error.name() not in ("_PARTITION_EOF", "GROUP_AUTHORIZATION_FAILED"):
                         said.append(f"{error.name()}: {error.str()}")
                     continue
-                job = queue[0]
-                if error is None:
-                    finished = job.record(message.offset())
-                elif error.name() == "_PARTITION_EOF":
-                    finished = job.reached(message.offset())
-                    if not finished:
-                        job.error = f"the reader met the end at {message.offset()}, before {job.end}"
-                        job.pieces.clear()
-                        finished = True
-                elif error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-                    job.error = f"{error.name()}: {error.str()}"
-                    finished = False
-                else:
-                    job.error = f"{error.name()}: {error.str()}"
-                    job.pieces.clear()
-                    finished = True
-                if finished:
+                if _took(queue[0], message):
                     moved.add(p)
                     go_on(p)
     except KafkaException as exc:
@@ -230,6 +214,23 @@ def _read(
         for job in queue:
             if job.error is None and said:
                 job.error = said[-1]
+
+
+def _took(job: _Job, message: Any) -> bool:
+    """Give the job a record, the end of its partition or an error; whether its piece is finished."""
+    error = message.error()
+    if error is None:
+        return job.record(message.offset())
+    if error.name() == "_PARTITION_EOF":
+        if job.reached(message.offset()):
+            return True
+        job.error = f"the reader met the end at {message.offset()}, before {job.end}"
+    else:
+        job.error = f"{error.name()}: {error.str()}"
+        if error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
+            return False
+    job.pieces.clear()
+    return True
 
 
 async def observe_tails(

@@ -8,7 +8,7 @@ fence, or when a read_committed reader went over everything between and found no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -220,7 +220,7 @@ def _readable(snapshot: Snapshot, partition: int, doubt: tuple[int, int] | None)
     return _Readable.NONE, 0
 
 
-def _judge(snapshot: Snapshot, log: _Log | Reason, group: GroupView, partition: int) -> tuple[Reason, int | None]:
+def _judge(snapshot: Snapshot, log: _Log | Reason, group: GroupView, partition: int) -> tuple[Reason, int | None]:  # noqa: C901 - the reasons in the order in which they win
     """The code of one group on one partition, and how many readable records are left where that was counted."""
     if isinstance(log, Reason):
         return log, None
@@ -437,14 +437,6 @@ def void_reasons(
     if issued_by is not None and certificate.issued_by != issued_by:
         reasons.add(Reason.RESTARTED)
     return [r for r in Reason if r in reasons]
-
-
-def by_partition(ranges: Iterable[TailRange]) -> dict[int, list[TailRange]]:
-    """Ranges of each partition, in the order of their start, without repeats."""
-    out: dict[int, list[TailRange]] = defaultdict(list)
-    for r in sorted(set(ranges)):
-        out[r.partition].append(r)
-    return dict(out)
 
 
 def summary(certificate: DrainCertificate) -> dict[str, dict[str, list[int]]]:

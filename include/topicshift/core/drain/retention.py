@@ -44,7 +44,7 @@ class RetentionRisk:
         return bool(self.change)
 
 
-def retention_risk(
+def retention_risk(  # noqa: PLR0913 - the facts of one forecast, by keyword
     *,
     cleanup_policy: str,
     retention_ms: int,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from topicshift.core.base import Model
-from topicshift.core.checks import Facts, Scope, Shape, run_checks, sort_findings
+from topicshift.core.checks import Facts, Shape, run_checks, sort_findings
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
 from topicshift.core.fence.acls import deny_bindings
 from topicshift.core.findings import Finding, Level
@@ -327,7 +327,7 @@ def _denies(spec: Spec, snapshot: Snapshot) -> list[AclBinding]:
     return [AclBinding.of(a) for a in plan.bindings]
 
 
-def _actions(
+def _actions(  # noqa: C901 - a plan prints itself: a branch is a line of it
     spec: Spec, source: SourceFacts | None, target: TargetShape | None, denies: list[AclBinding], *, refused: bool
 ) -> list[Action]:
     if source is None or target is None:
@@ -436,12 +436,3 @@ def canonical_hash(value: Any) -> str:
     """SHA-256 over canonical JSON (sorted keys, no spaces, UTF-8), in hexadecimal."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def lint(spec: Spec, *, taken_at: str = "") -> list[Finding]:
-    """What can be said about a spec without a cluster: the checks that need no part of a snapshot, of TOPIC scope."""
-    snapshot = Snapshot(taken_at=taken_at)
-    name = resolve_target(spec, None)
-    shape = Shape(name, spec.partitions if isinstance(spec.partitions, int) else None, spec.replication_factor)
-    found = run_checks(Facts(spec, snapshot, shape), scopes={Scope.TOPIC, Scope.PARTICIPANTS})
-    return [f for f in found if not f.unknown]

@@ -77,7 +77,7 @@ CODES: tuple[CodeDoc, ...] = (
 _DO = {doc.code: doc.remedy for doc in CODES}
 
 
-def retirement_findings(
+def retirement_findings(  # noqa: PLR0913 - the facts of one decision, by keyword
     *,
     source: str,
     info: TopicInfo | None,

@@ -279,7 +279,7 @@ def with_later_ends(before: Snapshot, topic_id: str | None, after: Mapping[int, 
 _BROKEN = {Reason.SOURCE_GREW.value, Reason.END_BELOW_FENCE.value, Reason.TOPIC_REMADE.value}
 
 
-def decide(
+def decide(  # noqa: PLR0913 - what was read, and what the result says of it
     snapshot: Snapshot,
     doubts: Iterable[Doubt],
     plans: Mapping[int, ReadPlan],

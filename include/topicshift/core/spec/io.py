@@ -125,19 +125,6 @@ def spec_from_params(params: Mapping[str, Any], place: str = "the form") -> Spec
     return _checked(dict(params), place, {}, [])
 
 
-def spec_to_dict(spec: Spec) -> dict[str, Any]:
-    """The spec as plain JSON values, read back by :func:`spec_from_params`."""
-    return spec.model_dump(mode="json")
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a spec file (draft 2020-12), for editors and other tools."""
-    schema = Spec.model_json_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Topicshift migration"
-    return schema
-
-
 # ------------------------------------------------------------------------------------------------ YAML
 
 

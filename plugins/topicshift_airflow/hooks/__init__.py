@@ -1,1 +1,0 @@
-"""Hooks: from an Airflow connection to a client."""
