@@ -14,7 +14,6 @@ from tests.unit.plan_world import IMPACT
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
 from topicshift.acts.context import MigrationContext, Ports
-from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.acts.open import open_migration
 from topicshift.acts.questions import record_answer, record_question
 from topicshift.core.drain.decision import Tail, TailRange
@@ -24,6 +23,7 @@ from topicshift.core.kafka.cluster import Acl, GroupMember
 from topicshift.core.spec.io import spec_from_params
 from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, ControlContext, Participant
+from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_controllers import FakeController
 from topicshift.testing.fake_journal import FakeEvidence, FakeJournal, ManualClock
 from topicshift.testing.fake_ports import FakeVerifier, InlineExecutor

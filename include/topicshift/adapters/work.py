@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from topicshift.adapters.journal.urls import topicshift_home
+from topicshift.adapters.home import topicshift_home
 
 
 def work_folder() -> Path:
