@@ -7,7 +7,7 @@ from airflow.sdk import DAG
 from topicshift_airflow.dag_factory import DEFAULT_ARGS, form_params
 from topicshift_airflow.docs import ASSESSMENT_DOC, TASKS
 from topicshift_airflow.operators.assess import AssessInput, AssessReport
-from topicshift_airflow.operators.jobs import assess_impact
+from topicshift_airflow.operators.jobs import AssessImpact
 
 with DAG(
     "topic_assessment",
@@ -20,7 +20,6 @@ with DAG(
     tags=["topicshift", "kafka", "read-only"],
 ) as dag:
     look = AssessInput(task_id="check", doc_md=TASKS["assess.check"])
-    impact = assess_impact("key_rehash_impact")
-    impact.doc_md = TASKS["plan.key_rehash_impact"]
+    impact = AssessImpact(task_id="key_rehash_impact", look="check", doc_md=TASKS["plan.key_rehash_impact"])
     report = AssessReport(task_id="report", doc_md=TASKS["assess.report"])
     look >> impact >> report

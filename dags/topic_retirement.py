@@ -8,16 +8,9 @@ from typing import Any
 from airflow.sdk import DAG, Param, task_group
 
 from topicshift_airflow.docs import RETIREMENT_DOC, TASKS
-from topicshift_airflow.operators.base import RETRIES
-from topicshift_airflow.operators.retire import (
-    ApproveRetirement,
-    CheckRetirement,
-    DeleteSource,
-    FindDue,
-    Finished,
-    ScreamTest,
-    StopScream,
-)
+from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.operators.end import FindDue, Finished
+from topicshift_airflow.operators.tasks import retirement
 
 with DAG(
     "topic_retirement",
@@ -46,16 +39,7 @@ with DAG(
     @task_group(group_id="retire")
     def retire(migration: str) -> None:
         """One migration; what befalls it does not touch the others."""
-        check = CheckRetirement(task_id="check", migration=migration, doc_md=TASKS["retire.check"])
-        approve = ApproveRetirement(task_id="approve", migration=migration, doc_md=TASKS["retire.approve"])
-        scream = ScreamTest(task_id="scream_test", migration=migration, doc_md=TASKS["retire.scream_test"])
-        delete = DeleteSource(task_id="delete", migration=migration, doc_md=TASKS["retire.delete"])
-        let_in_again = StopScream(
-            task_id="let_in_again",
-            migration=migration,
-            trigger_rule="one_failed",
-            doc_md=TASKS["retire.let_in_again"],
-        )
+        check, approve, scream, delete, let_in_again = retirement(migration)
         check >> approve >> scream >> delete
         [scream, delete] >> let_in_again
         # Letting everybody in again after a failure must not make the run green: the deletion counts.

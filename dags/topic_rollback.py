@@ -5,8 +5,8 @@ from __future__ import annotations
 from airflow.sdk import DAG, Param
 
 from topicshift_airflow.docs import ROLLBACK_DOC, TASKS
-from topicshift_airflow.operators.base import RETRIES
-from topicshift_airflow.operators.rollback import ObserveRollback, RollBack
+from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.operators.end import ObserveRollback, RollBack
 
 with DAG(
     "topic_rollback",

@@ -1,31 +1,59 @@
-"""What Airflow shows on each DAG and task: what it does, the proof it waits for, the way back."""
+"""What Airflow shows on each DAG, task group and task. What a step does and proves comes from the engine's own table."""
 
 from __future__ import annotations
 
-MIGRATION_DOC = """\
+from topicshift.core.engine.words import ORDER, STEPS, Step
+from topicshift.core.spec.model import Cutover
+
+_HEAD = """\
 ### Move a keyed topic to another number of partitions
 
 Adding partitions in place breaks the order of every key. This DAG moves the topic instead, step by step, and proves
-each step before it takes the next.
+each step before it takes the next. Its order is `{order}`: {how}
 
-| step | proof it waits for | way back |
-|---|---|---|
-| **plan** | no finding of level error, nothing unknown | nothing to undo |
-| **approve** | a person accepts exactly this plan, by its hash | reject |
-| **create_target** | the topic as described equals the plan | deleted again while it is empty |
-| **stop_producers** | every producer says stopped, the ends stand still, no open transaction | producers go on with the source |
-| **drain** | a drain certificate for every group and partition | producers go on with the source |
-| **verify_drain** | Spark finds nothing left to read; nothing was written since the fence | producers go on with the source |
-| **switch_producers** | each producer runs on the target, none on the source | free until the first record in the target |
-| **switch_consumers** | each group has its offsets on the target and reads there | see `topic_rollback` |
-| **verify** | no record lost, no key crossed, duplicates counted | - |
+| step | what it does | proof it waits for | way back |
+|---|---|---|---|
+{rows}
 
-With `cutover: producers_first` the groups of the same names inside **producers_first** run instead: producers go on
-with the target right after the fence, and each group follows when it has drained the source.
-
-If anything fails while producers stand still, **give_back** puts them back on the source at once; and if Airflow
-itself dies, the lease in the route lets them go on by themselves at the end of the freeze budget.
+If anything fails while producers stand still, they resume on the source: the failed task sees to it, then
+**resume_on_source**. A run that is marked or deleted by hand runs no further task; `topic_resume_on_source` watches over
+it. If all of Airflow dies, the lease in the route lets producers go on by themselves at the end of the freeze budget.
 """
+
+_HOW = {
+    Cutover.DRAIN_FIRST: "producers wait until every group has drained the source. The other order is "
+    "`topic_migration_producers_first`.",
+    Cutover.PRODUCERS_FIRST: "producers go on with the target right after the fence, and each group follows when it has "
+    "drained the source. The other order is `topic_migration`.",
+}
+
+
+def migration_doc(cutover: Cutover) -> str:
+    """The page of a migration's DAG."""
+    rows = [
+        f"| **{step.value}** | {doc.what} | {doc.proof} | {doc.way_back} |"
+        for step in ORDER[cutover]
+        if step is not Step.RETIRE
+        for doc in [STEPS[step]]
+    ]
+    return _HEAD.format(order=cutover.value, how=_HOW[cutover], rows="\n".join(rows))
+
+
+def tooltip(step: Step) -> str:
+    """What a task group's name is explained by."""
+    what = STEPS[step].what
+    return what[0].upper() + what[1:]
+
+
+def task_doc(task_id: str) -> str:
+    """The page of a task: what it does itself, then what its step does and proves."""
+    group = task_id.partition(".")[0]
+    own = TASKS[task_id]
+    if group not in {step.value for step in Step} or "." not in task_id:
+        return own
+    doc = STEPS[Step(group)]
+    return f"{own}\n\n**{group}**: {doc.what}. Proof: {doc.proof}. Way back: {doc.way_back}."
+
 
 ASSESSMENT_DOC = """\
 ### What would a migration do? (read-only)
@@ -42,21 +70,31 @@ groups on the source, write fence lifted, retention restored, the empty target d
 already, nothing is changed and the run says what is needed instead.
 """
 
-GIVE_BACK_DOC = """\
-### End the freezes that nobody ends any more
+RESUME_DOC = """\
+### Producers resume on the source where nobody ends a freeze any more
 
-A migration that fails inside its freeze gives producers back by its own task `give_back`. A run that is marked as
-failed or as success by hand, or deleted, runs no further task. This DAG looks every minute, and does for such a run what
-its `give_back` would have done: producers on the source, write fence lifted. The migration stays with its run, which can
-be cleared to go on, or rolled back with `topic_rollback`.
+A migration that fails inside its freeze lets producers resume by itself. A run that is marked as failed or as success
+by hand, or deleted, runs no further task. So each migration starts a run of this DAG before its freeze, which watches
+over it in the triggerer, looks every two seconds, and ends with the freeze. Every 15 minutes another run looks for
+freezes that nobody watches over.
+
+Producers resume where the run has ended, or where the lease has been over for a minute and nobody was pointed to the
+target yet. The migration stays with its run, which can be cleared to go on, or rolled back with `topic_rollback`.
 """
 
-RETIREMENT_DOC = """\
+QUESTION_DAG_DOC = """\
+### One question of a migration, asked anew
+
+Airflow keeps the first text that a task asks with. When what is asked about has changed meanwhile (another plan, another
+certificate), the migration starts a run of this DAG, which shows the question as it is now. The answer to the earlier
+text counts for nothing.
+"""
+
+RETIREMENT_DOC = f"""\
 ### Delete the source of a finished migration
 
-Runs daily and by hand. A source is deleted only after its retention and `retire.after` have passed, while nobody reads
-or writes it, while it is still the very topic that was migrated (same topic id), after a scream test (everybody is
-denied for a while, so that a forgotten client shows), and after a person said yes. This cannot be undone.
+Runs daily and by hand: {STEPS[Step.RETIRE].what}. A source is deleted only when {STEPS[Step.RETIRE].proof}. A person says
+yes before it, unless the spec wants none. This cannot be undone.
 """
 
 TASKS = {
@@ -66,32 +104,33 @@ TASKS = {
     "plan.key_rehash_impact": "Spark reads the source and works out which keys move, what will be hot and which rule "
     "put the keys where they are.",
     "plan.decide": "Writes the final plan, with the impact in it, and fixes its hash.",
-    "approve.plan": "A person reads the plan and accepts exactly this one. With `approvals.plan: auto` the spec has.",
-    "create_target.create": "Creates the target as planned: topic, the configs that were set on the source, ACLs. "
-    "Observes first; a target that exists in another shape is refused.",
-    "verify_drain.drain_verification": "Spark, armed: it is started before the fence, says ready, and waits, so that "
-    "no JVM has to start while producers stand still. Then it reads what every group has left, read_committed.",
+    "approve.plan": "A person reads the plan and accepts exactly this one. With `approvals.plan: auto` the spec has. A "
+    "plan that has changed since is made anew and asked about again.",
+    "create_target.create": "Creates the target as planned. Looks first; a target of another shape is refused.",
+    "verify_drain.drain_verification": "Spark, armed: started before the fence, it says ready and waits, so that no JVM "
+    "has to start while producers stand still. Then it reads what every group has left, read_committed.",
     "stop_producers.transactions": "Looks for transactions on the source that stand still, while nobody is stopped yet. "
     "Waits, without a worker, up to their time-outs; one that is still open then hangs and is offered to a person to "
     "abort. Nothing is aborted without a yes.",
     "stop_producers.ready": "The gate before the freeze: waits, without a worker, until the drain would fit into the "
     "freeze budget, every participant answers, and the armed verifier says ready. It says what it waits for.",
-    "stop_producers.fence": "Stops every producer, denies writes to the source, and proves by watching that nothing is "
-    "written any more. The freeze begins here.",
-    "drain.certificate": "Waits, without a worker, until every group has read every partition up to the fence.",
-    "verify_drain.confirm": "Takes the answer of the armed verifier and compares the source with the fence once more.",
-    "switch_producers.switch": "After a last look at the source, points every producer to the target and starts it. "
-    "The freeze ends here.",
-    "switch_producers.by_hand": "Asks for the producers that a person starts. Where there are none it sees that "
-    "the switch is done, and fails where it is not, so that producers are given back.",
-    "switch_consumers.switch": "One per group: seeds its offsets on the target at the log start, releases it, and "
+    "stop_producers.fence": "The freeze begins here. Goes on through drain, verification and switch where nothing has to "
+    "be waited or asked for; the tasks after it then find their step done, and show it.",
+    "drain.certificate": "Takes the drain certificate, or waits for it without a worker and says who is late.",
+    "verify_drain.confirm": "Takes the answer of the armed verifier; where that has ended, this task reads by itself.",
+    "switch_producers.switch": "Points every producer to the target after a last look at the source. With "
+    "`approvals.cutover: required` a person accepts this certificate first.",
+    "switch_producers.by_hand": "Asks for the producers that a person starts. Sees that every producer is on the target, "
+    "and ends the freeze.",
+    "switch_consumers.switch": "One for each group: seeds its offsets on the target at the log start, releases it, and "
     "sees it read there.",
     "verify.order_proof": "Spark reads both topics: counts, order per key, one partition per key, nothing crossed.",
-    "verify.report": "Checks the proof, writes report.html and the audit trail, and closes the migration.",
-    "give_back": "Runs only when a step failed while producers stood still: puts them back on the source, lifts the "
-    "fence, and says so. If the target may hold records already, it changes nothing and calls a person.",
-    "abandoned.give_back": "Skipped where no freeze is left behind. Else puts producers back on the source and lifts the "
-    "fence. Where the target may hold records already, it changes nothing, fails, and so calls a person.",
+    "verify.report": "Takes the proof, closes the migration, writes report.html and the audit trail.",
+    "resume_on_source": "Runs only when a task of the freeze has failed: producers resume on the source, the fence is "
+    "lifted. Where the target may hold records already it changes nothing and calls a person.",
+    "watch": "Watches over one migration until its freeze is over, or looks for abandoned freezes; ends those on behalf "
+    "of their runs. Where the target may hold records already it changes nothing, fails, and so calls a person.",
+    "answer": "Asks the question, and writes the answer down for exactly what it was about.",
     "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
     "rollback.roll_back": "Puts producers and groups back on the source, lifts the fence, restores the retention and "
     "deletes the empty target. The target is looked at again while producers stand still.",
@@ -106,4 +145,4 @@ TASKS = {
     "assess.check": "Takes stock of the cluster and runs every check that needs no Spark. Changes nothing.",
     "assess.report": "The plan with the impact in it, as plan.json and impact.html, and the findings in the log.",
 }
-"""Docs by task, without the prefix of the other cut-over order."""
+"""What each task does itself, in a line or two."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cached_property
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +15,13 @@ from airflow.sdk import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
-from topicshift.acts.participants import Cast
-from topicshift.core.errors import Refused, SpecError, TopicshiftError, Transient
+from topicshift.core.errors import NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim, ControlContext, Controller, MigrationRow
 
 if TYPE_CHECKING:
-    from airflow.sdk.execution_time.comms import ErrorResponse
-
-    from topicshift.ports import Clock, ClusterAdmin, EvidenceStore, Journal
+    from topicshift.acts.context import MigrationContext, Ports
+    from topicshift.adapters.kafka.reader import KafkaDrainReader
+    from topicshift.ports import ClusterAdmin, Controller, Journal, MigrationRow
 
 log = logging.getLogger("topicshift")
 # A client that tells of every connection would bury what a step has to say in the task's log.
@@ -126,141 +122,176 @@ def owner_of(context: Mapping[str, Any]) -> str:
 
 def owner_alive(owner: str) -> bool | None:
     """Whether the run that owns a lock still runs; None where Airflow cannot tell (counts as alive)."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    from topicshift_airflow.airflow_api import run_state
 
     dag_id, _, run_id = owner.partition("/")
-    try:
-        return RuntimeTaskInstance.get_dagrun_state(dag_id, run_id) in ("running", "queued")
-    except AirflowRuntimeError as error:
-        # A run that Airflow has deleted cannot be running any more.
-        return False if _no_such_run(error.error) else None
+    state = run_state(dag_id, run_id)
+    # A run that Airflow has deleted cannot be running any more.
+    return None if state is None else state in ("running", "queued")
 
 
-def _no_such_run(answer: ErrorResponse) -> bool:
-    """Whether Airflow's own answer for the state of a run says that there is none; a proxy's 404 does not."""
-    from airflow.sdk.exceptions import ErrorType
-
-    said = answer.detail or {}
-    body = said.get("detail")
-    reason = body.get("detail") if isinstance(body, dict) else None
-    return (
-        answer.error is ErrorType.API_SERVER_ERROR
-        and said.get("status_code") == 404
-        and isinstance(reason, dict)
-        and reason.get("reason") == "not_found"
-    )
-
-
-@dataclass
-class Run:
-    """One task's view of its migration: the ports, the claim and the spec."""
-
-    owner: str
-    journal: Journal
-    evidence: EvidenceStore
-    clock: Clock
-    row: MigrationRow
-    claim: Claim
-    _stack: ExitStack
-    actor: str = "topicshift"
-    _controllers: dict[str, Controller] = field(default_factory=dict)
-
-    @cached_property
-    def spec(self) -> Spec:
-        """The spec as accepted when the migration was opened."""
-        return Spec.model_validate(dict(self.row.spec))
-
-    @cached_property
-    def config(self) -> dict[str, str]:
-        """librdkafka properties of the cluster."""
-        return kafka_config(self.spec.kafka_conn_id)
-
-    @cached_property
-    def admin(self) -> ClusterAdmin:
-        """The cluster."""
-        from topicshift.adapters.kafka.admin import KafkaAdmin
-
-        admin = KafkaAdmin(self.config)
-        self._stack.callback(admin.close)
-        return admin
-
-    def cast(self, kinds: set[str], lease_until: datetime | None = None) -> Cast:
-        """Controllers of these kinds, under a lease if one is given."""
-        from topicshift.adapters.controllers import ControllerEnv, controller
-
-        for kind in kinds - set(self._controllers):
-            made = controller(kind, ControllerEnv(self.config, self.admin, self.clock))
-            self._controllers[kind] = made
-            self._stack.callback(made.close)
-        context = ControlContext(self.row.migration_id, self.row.source, self.row.target, self.claim.epoch, lease_until)
-        return Cast(self._controllers, context)
-
-    def progress(self, text: str) -> None:
-        """Talk: goes to the task's log."""
-        log.info("%s", text)
-
-    def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
-        """One event of the audit trail."""
-        self.journal.event(self.claim, kind, actor or self.actor, data)
-
-    def write(self, name: str, text: str | bytes) -> str:
-        """One evidence file."""
-        return self.evidence.write(self.row.migration_id, name, text)
-
-    def read(self, name: str) -> bytes:
-        """One evidence file that must be there. Raises ``Refused`` naming it."""
-        data = self.evidence.read(self.row.migration_id, name)
-        if data is None:
-            raise Refused(
-                f"Evidence {name} of {self.row.migration_id} is missing, so the step that needs it is refused. "
-                "Clear the task that writes it."
-            )
-        return data
+GATE_PATIENCE = timedelta(hours=12)
+"""Time after which a run that was started by hand begins no freeze any more, so that it ends one day."""
 
 
 @contextmanager
-def open_run(context: Mapping[str, Any], migration_id: str | None = None, *, take_over: bool = True) -> Iterator[Run]:
+def journal() -> Iterator[Journal]:
+    """The journal, closed at the end."""
+    opened = open_journal()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def find_migration(wanted: str) -> MigrationRow:
+    """The newest migration with this id, source or target. Raises ``NotFound`` with those there are."""
+    if not wanted.strip():
+        raise SpecError("migration: is empty. Give the id of a migration, or the name of its source or target topic.")
+    with journal() as opened:
+        rows = opened.find()
+    hits = [r for r in rows if wanted in (r.migration_id, r.source, r.target)]
+    if not hits:
+        known = ", ".join(f"{r.migration_id} ({r.state})" for r in rows[-5:]) or "none"
+        raise NotFound(f"migration: {wanted!r} is not in the journal. The latest are: {known}.")
+    return hits[-1]
+
+
+def begin_by(context: Mapping[str, Any], spec: Spec, opened: Journal, migration_id: str) -> datetime | None:
+    """Until when this run may begin its freeze: the end of the window of a scheduled run, else after a patience.
+
+    That one counts from the last answer of a person, who may take days for the plan, or from the start of the run.
+    None where no run of Airflow's is behind it.
+    """
+    dag_run = context.get("dag_run")
+    if dag_run is None:
+        return None
+    if spec.window is not None and getattr(dag_run, "run_type", "") == "scheduled" and dag_run.run_after:
+        end: datetime = dag_run.run_after + spec.window.duration
+        return end
+    answers = [datetime.fromisoformat(e.at) for e in opened.events(migration_id) if e.kind == "approved"]
+    return max([dag_run.start_date or datetime.now(UTC), *answers]) + GATE_PATIENCE
+
+
+def holder_of(context: Mapping[str, Any]) -> str:
+    """The name of this very try of a task, for the seat."""
+    ti = context["ti"]
+    return f"airflow:{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.try_number}"
+
+
+def make_ports(opened: Journal, row: MigrationRow, spec: Spec, stack: ExitStack) -> Ports:
+    """The ports of a task. Clients are made when they are first used, and closed by ``stack``."""
+    from topicshift.acts.context import Ports
+    from topicshift.adapters.clock import SystemClock
+    from topicshift.adapters.evidence import evidence_from_env
+    from topicshift.adapters.executor import ThreadExecutor
+    from topicshift.adapters.readers import evidence_source
+    from topicshift.adapters.verifier import FileVerifier
+
+    clock, known = SystemClock(), dict[str, str]()
+
+    def config() -> dict[str, str]:
+        known.update(known or kafka_config(spec.kafka_conn_id))
+        return known
+
+    def admin() -> ClusterAdmin:
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+
+        made = KafkaAdmin(config())
+        stack.callback(made.close)
+        return made
+
+    def reader() -> KafkaDrainReader:
+        from topicshift.adapters.kafka.reader import KafkaDrainReader
+
+        made = KafkaDrainReader.from_config(config())
+        stack.callback(made.connection.close)
+        return made
+
+    def controller(kind: str, cluster: ClusterAdmin) -> Controller:
+        from topicshift.adapters.controllers import ControllerEnv
+        from topicshift.adapters.controllers import controller as make
+
+        return make(kind, ControllerEnv(config(), cluster, clock))
+
+    executor = ThreadExecutor()
+    stack.callback(executor.close)
+    return Ports(
+        journal=opened,
+        evidence=evidence_from_env(),
+        clock=clock,
+        executor=executor,
+        make_admin=admin,
+        make_reader=reader,
+        make_controller=controller,
+        verifier=FileVerifier(row.migration_id, clock),
+        owner_alive=owner_alive,
+        impact_page=impact_page,
+        reader_evidence=lambda s: evidence_source([r.model_dump(mode="json") for r in s.readers], s.source),
+    )
+
+
+def impact_page(impact: Mapping[str, Any], sizing: Any) -> str:
+    """``impact.html``, drawn with the partition count that was worked out from rates."""
+    from topicshift.reporting.impact import render
+
+    return render(impact, sizing)
+
+
+def _own(opened: Journal, owner: str) -> MigrationRow:
+    rows = opened.find(owner=owner)
+    if not rows:
+        raise Refused(
+            f"The run {owner} owns no migration (it may have been taken over by a rollback). "
+            "Start a new run of topic_migration."
+        )
+    return rows[-1]
+
+
+@contextmanager
+def open_context(
+    context: Mapping[str, Any], migration_id: str = "", *, take_over: bool = True
+) -> Iterator[MigrationContext]:
     """The migration that this DAG run owns, or the named one, which it takes over if another run owns it.
 
     Without ``take_over`` the named one stays with its owner, on whose behalf is acted: that run can be cleared later.
 
     Raises ``Refused`` when the run owns none (plan was never run, or a rollback has taken it over).
     """
-    from topicshift.adapters.clock import SystemClock
-    from topicshift.adapters.evidence import evidence_from_env
+    from topicshift.acts.context import MigrationContext
+    from topicshift.ports import Claim
 
     owner = owner_of(context)
-    with ExitStack() as stack:
-        journal = open_journal()
-        stack.callback(journal.close)
-        if migration_id is not None and not take_over:
-            row = journal.current(migration_id)
-            claim = Claim(migration_id, row.epoch, row.owner)
-        elif migration_id is not None:
-            claim = journal.take_over(migration_id, owner)
-            row = journal.current(migration_id)
-        else:
-            rows = journal.find(owner=owner)
-            if not rows:
-                raise Refused(
-                    f"The run {owner} owns no migration (it may have been taken over by a rollback). "
-                    "Start a new run of topic_migration."
-                )
-            row = rows[-1]
-            claim = Claim(row.migration_id, row.epoch, owner)
-        yield Run(owner, journal, evidence_from_env(), SystemClock(), row, claim, stack)
+    with journal() as opened, ExitStack() as stack:
+        row = opened.current(migration_id) if migration_id else _own(opened, owner)
+        if row.owner != owner and take_over:
+            opened.take_over(row.migration_id, owner)
+            row = opened.current(row.migration_id)
+        spec = Spec.model_validate(dict(row.spec))
+        ports = make_ports(opened, row, spec, stack)
+        ctx = MigrationContext(
+            ports,
+            row,
+            Claim(row.migration_id, row.epoch, row.owner),
+            holder_of(context),
+            lambda text: log.info("%s", text),
+            began_at=getattr(context["ti"], "start_date", None) or ports.clock.now(),
+            begin_by=begin_by(context, spec, opened, row.migration_id),
+        )
+        stack.callback(ctx.close)
+        yield ctx
 
 
 @contextmanager
-def typed_failures(context: Mapping[str, Any], record: Callable[[str, str], None] | None = None) -> Iterator[None]:
-    """Errors of the product become task failures: transient ones are retried, the others are final."""
+def typed_failures(hint: str = "") -> Iterator[None]:
+    """Errors of the product become task failures: transient ones are retried, the others are final.
+
+    ``hint`` is added to the message.
+    """
     try:
         yield
     except TopicshiftError as error:
-        name = type(error).__name__
-        if record is not None:
-            record(name, str(error))
         if error.retryable:
             raise
         # The message says it all; a chained traceback would only repeat it in the log.
-        raise AirflowFailException(f"{name}: {error}") from None
+        raise AirflowFailException(f"{type(error).__name__}: {error}{hint}") from None

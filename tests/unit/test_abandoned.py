@@ -7,162 +7,221 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from tests.unit.airflow_world import Airflow
 
-from topicshift.acts.fence import STEP as FENCE
-from topicshift.acts.participants import FREEZE, SWITCH_PRODUCERS, Cast, begin_freeze, switch_step
 from topicshift.core.engine.freeze import ABANDONED_AFTER, Freeze, abandoned
-from topicshift.core.errors import AmbiguousState
-from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim, Participant, ParticipantState
-from topicshift.testing.fake_journal import FakeJournal, ManualClock
-from topicshift.testing.fakes import FakeCluster
-from topicshift_airflow.operators import drain
-from topicshift_airflow.operators.abandoned import end_freeze, find_abandoned
+from topicshift.core.engine.words import Ask, MigrationState, Row, Step
+from topicshift_airflow import abandoned as looks
+from topicshift_airflow.operators import freeze
+from topicshift_airflow.operators.freeze import RESUME_DAG, ResumeAbandoned, ResumeOnSource, WatchedOperator
+from topicshift_airflow.triggers.journal import FreezeTrigger
 
-SOURCE, TARGET = "payments", "payments-v2"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 FREEZE_OF_A_MINUTE = Freeze.begin(BEGAN, timedelta(seconds=60))
-SPEC = Spec.model_validate(
-    {
-        "source": SOURCE,
-        "target": TARGET,
-        "partitions": 4,
-        "producers": [{"name": "checkout"}],
-        "consumers": [{"name": "ledger", "group": "ledger"}],
-    }
-)
 
 
 @pytest.mark.parametrize(
-    ("alive", "rolling_back", "after_s", "over"),
+    ("alive", "rolling_back", "pointing", "after_s", "over"),
     [
-        (False, False, 1, True),
-        (False, True, 1, True),
-        (True, False, 119, False),
-        (None, False, 119, False),
-        (True, False, 121, True),
-        (None, False, 121, True),
-        (True, True, 9999, False),
-        (None, True, 9999, False),
+        (False, False, False, 1, True),
+        (False, True, False, 1, True),
+        (False, False, True, 1, True),
+        (True, False, False, 119, False),
+        (None, False, False, 119, False),
+        (True, False, False, 121, True),
+        (None, False, False, 121, True),
+        (True, True, False, 9999, False),
+        (None, True, False, 9999, False),
+        (True, False, True, 9999, False),
+        (None, False, True, 9999, False),
     ],
 )
-def test_when_a_freeze_counts_as_abandoned(alive: bool | None, rolling_back: bool, after_s: int, over: bool) -> None:
+def test_when_a_freeze_counts_as_abandoned(
+    alive: bool | None, rolling_back: bool, pointing: bool, after_s: int, over: bool
+) -> None:
     assert timedelta(seconds=60) == ABANDONED_AFTER
     now = BEGAN + timedelta(seconds=after_s)
-    found, why = abandoned(freeze=FREEZE_OF_A_MINUTE, owner_alive=alive, rolling_back=rolling_back, now=now)
+    found, why = abandoned(
+        freeze=FREEZE_OF_A_MINUTE, owner_alive=alive, rolling_back=rolling_back, pointing=pointing, now=now
+    )
     assert found is over and why
 
 
-class Applications:
-    """Route producers: stopped until they are started."""
-
-    kind, needs_person, leased = "route", False, True
-
-    def __init__(self) -> None:
-        self.status, self.topic, self.calls = "stopped", SOURCE, []
-
-    def observe(self, _: Any, participants: list[Participant]) -> list[ParticipantState]:
-        return [ParticipantState(p, self.status, self.topic) for p in participants]  # type: ignore[arg-type]
-
-    def point(self, _: Any, participants: list[Participant], topic: str) -> None:
-        self.topic = topic
-
-    def start(self, *_: Any) -> None:
-        self.status = "running"
-
-    def close(self) -> None: ...
-
-
-class World:
-    """A migration whose run has ended in its freeze."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = ManualClock()
-        self.journal, self.cluster, self.applications = FakeJournal(self.clock), FakeCluster(), Applications()
-        self.ended: list[str] = []
-        self.cluster.create_topic(SOURCE, 2, 1, {})
-        self.cluster.create_topic(TARGET, 4, 1, {})
-        self.claim: Claim = self.journal.claim(
-            cluster_id="c", source=SOURCE, target=TARGET, owner="dag/run", spec={}, owner_alive=lambda _: True
-        )
-        begin_freeze(self.journal, self.claim, self.clock, timedelta(seconds=60))
-        self.journal.intend(self.claim, FENCE, {"topic": SOURCE, "acls_added": []})
-        monkeypatch.setattr(drain, "end_verifier", self.ended.append)
-
-    @property
-    def run(self) -> Any:
-        row = self.journal.current(self.claim.migration_id)
-        context: Any = SimpleNamespace(source=SOURCE, target=TARGET)
-        return SimpleNamespace(
-            journal=self.journal,
-            admin=self.cluster,
-            clock=self.clock,
-            row=row,
-            claim=Claim(row.migration_id, row.epoch, row.owner),
-            spec=SPEC,
-            progress=lambda _: None,
-            cast=lambda _: Cast({"route": self.applications}, context),  # type: ignore[dict-item]
-        )
-
-    def state(self, step: str) -> str | None:
-        row = self.journal.step(self.claim.migration_id, step)
-        return row.state if row else None
-
-
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    """A run whose producers stand still; the cut-over waits for a person."""
+    made = Airflow(monkeypatch, approvals={"plan": "auto", "cutover": "required", "retire": "auto"})
+    timed(made, monkeypatch)
+    made.until(Step.STOP_PRODUCERS)
+    assert made.world.where() == {("payments", False)}
+    return made
 
 
-def test_producers_go_back_the_fence_is_lifted_and_the_run_stays_the_owner(world: World) -> None:
-    ((row, why),) = find_abandoned(world.journal, world.clock.now(), lambda owner: owner != "dag/run")
-    assert row.owner == "dag/run" and "has ended" in why
-    assert end_freeze(world.run) == "to_source"
-    assert (world.state(FREEZE), world.state(FENCE)) == ("undone", "undone")
-    assert (world.applications.status, world.applications.topic) == ("running", SOURCE)
-    assert world.ended == [row.migration_id]
-    after = world.journal.current(row.migration_id)
-    assert (after.owner, after.state, after.active) == ("dag/run", "open", True), "it can be cleared and go on"
-    assert after.epoch > row.epoch, "what the run may still have under way cannot write any more"
-    assert find_abandoned(world.journal, world.clock.now(), lambda _: False) == []
+def alive(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> None:
+    """What Airflow says of the run that owns the migration."""
+    monkeypatch.setattr(looks, "owner_alive", lambda _: answer)
 
 
-def test_a_freeze_whose_run_is_at_work_is_left_alone(world: World) -> None:
-    assert find_abandoned(world.journal, world.clock.now(), lambda _: True) == []
-    assert find_abandoned(world.journal, world.clock.now(), lambda _: None) == []
-    world.clock.advance(121)
-    assert find_abandoned(world.journal, world.clock.now(), lambda _: True)
-    world.journal.intend(world.claim, "rollback", {})
-    assert find_abandoned(world.journal, world.clock.now(), lambda _: True) == []
+def timed(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are taken by the world's clock."""
+    for module in (looks, freeze):
+        monkeypatch.setattr(module, "datetime", SimpleNamespace(now=lambda _: airflow.world.clock.now()))
 
 
-def test_what_a_person_must_look_at_is_told_and_leaves_no_trace_of_each_look(world: World) -> None:
-    world.journal.intend(world.claim, SWITCH_PRODUCERS, {})
-    world.cluster.produce(TARGET, 0, 1)
-    events = len(world.journal.events(world.claim.migration_id))
-    for _ in range(2):
-        with pytest.raises(AmbiguousState, match="Look at each producer"):
-            end_freeze(world.run)
-    assert world.state(FREEZE) == "intended"
-    assert len(world.journal.events(world.claim.migration_id)) == events
-    assert world.applications.status == "stopped" and not world.ended
+def watch(airflow: Airflow, migration: str | None = None) -> Any:
+    return airflow.run(ResumeAbandoned(task_id="watch"), params={"migration": migration})
 
 
-def test_producers_that_are_on_the_target_stay_there(world: World) -> None:
-    world.journal.intend(world.claim, SWITCH_PRODUCERS, {})
-    world.applications.status, world.applications.topic = "running", TARGET
-    assert end_freeze(world.run) == "already_switched"
-    assert world.applications.topic == TARGET and world.state(FENCE) == "intended"
+@pytest.mark.parametrize("watching", [True, False])
+def test_producers_resume_the_fence_is_lifted_and_the_run_stays_the_owner(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, watching: bool
+) -> None:
+    world = airflow.world
+    before = world.journal.current(world.claim.migration_id)
+    alive(monkeypatch, False)
+    watch(airflow, world.claim.migration_id if watching else None)
+    assert world.where() == {("payments", True)} and not world.denied()
+    assert (world.state(Row.FREEZE), world.state(Row.FENCE)) == ("undone", "undone")
+    after = world.journal.current(world.claim.migration_id)
+    assert (after.owner, after.state, after.active) == (before.owner, "open", True), "it can be cleared and go on"
+    assert after.epoch > before.epoch, "what the run may still have under way cannot write any more"
+    with pytest.raises(AirflowSkipException, match="No freeze is left behind"):
+        watch(airflow)
 
 
-def test_producers_stay_where_a_group_has_gone_to_the_target_before_them(world: World) -> None:
-    """With producers that a person starts, groups are released as soon as the switch has begun."""
-    world.journal.intend(world.claim, SWITCH_PRODUCERS, {})
-    world.journal.intend(world.claim, switch_step("ledger"), {})
-    for state in ("intended", "done"):
-        with pytest.raises(AmbiguousState, match="groups read payments-v2 already"):
-            end_freeze(world.run)
-        assert world.state(FREEZE) == "intended" and world.applications.status == "stopped", state
-        world.journal.finish(world.claim, switch_step("ledger"), {})
-    world.journal.finish(world.claim, switch_step("ledger"), {}, state="undone")
-    assert end_freeze(world.run) == "to_source"
+@pytest.mark.parametrize("answer", [True, None])
+def test_a_healthy_run_is_left_alone_and_watched_over(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, answer: bool | None
+) -> None:
+    alive(monkeypatch, answer)
+    parked = watch(airflow, airflow.world.claim.migration_id)
+    assert isinstance(parked, TaskDeferred) and isinstance(parked.trigger, FreezeTrigger)
+    with pytest.raises(AirflowSkipException):
+        watch(airflow)
+    assert airflow.world.where() == {("payments", False)}
+
+
+def test_the_watch_ends_with_the_freeze_or_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch)
+    timed(airflow, monkeypatch)
+    world = airflow.world
+    alive(monkeypatch, True)
+
+    def look(**how: Any) -> str | None:
+        return looks.look(world.journal, world.claim.migration_id, **how)
+
+    airflow.until(Step.CREATE_TARGET)
+    assert look() is None, "the freeze is still to come"
+    alive(monkeypatch, False)
+    assert look(ask_airflow=False) is None and look() == "over"
+    alive(monkeypatch, True)
+    airflow.until(Step.SWITCH_PRODUCERS)
+    assert world.state(Row.FREEZE) == "done" and look() == "over"
+
+
+def test_after_the_intent_to_point_no_timer_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person has two hours to start a producer; the lease is over long before."""
+    airflow = Airflow(monkeypatch, producers=[{"name": "checkout", "kind": "manual"}])
+    timed(airflow, monkeypatch)
+    world = airflow.world
+    airflow.until(Step.STOP_PRODUCERS)
+    world.answer(world.asks(until=Step.STOP_PRODUCERS))
+    assert world.asks(until=Step.SWITCH_PRODUCERS).ask is Ask.START_BY_HAND
+    for answer in (True, None):
+        alive(monkeypatch, answer)
+        world.clock.advance(3600)
+        assert looks.look(world.journal, world.claim.migration_id) is None
+        with pytest.raises(AirflowSkipException):
+            watch(airflow)
+    assert world.state(Row.FREEZE) == "intended" and world.denied()
+
+
+def test_what_a_person_must_look_at_makes_the_run_red_and_changes_nothing(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = airflow.world
+    world.answer(world.asks())
+    world.apps.deaf |= {"billing"}
+    world.advance(until=Step.SWITCH_PRODUCERS, patience_s=1.0)
+    world.write("payments-v2")
+    alive(monkeypatch, False)
+    with pytest.raises(AirflowFailException, match="AmbiguousState"):
+        watch(airflow)
+    assert world.state(Row.FREEZE) == "intended" and world.denied()
+
+
+def test_a_migration_that_was_taken_over_meanwhile_is_left_to_its_new_owner(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = airflow.world
+    alive(monkeypatch, False)
+    opened = freeze.open_context
+
+    def taken(*args: Any, **how: Any) -> Any:
+        found = opened(*args, **how)
+        monkeypatch.setattr(world, "context", _later(world))
+        return found
+
+    monkeypatch.setattr(freeze, "open_context", taken)
+    watch(airflow, world.claim.migration_id)
+    assert world.where() == {("payments", False)}
+
+
+def _later(world: Any) -> Any:
+    make = world.context
+
+    def made(*args: Any, **how: Any) -> Any:
+        ctx = make(*args, **how)
+        world.journal.take_over(world.claim.migration_id, "topic_rollback/run-2")
+        return ctx
+
+    return made
+
+
+# ------------------------------------------------------------------------------------- the run's own way back
+
+
+def back() -> ResumeOnSource:
+    return ResumeOnSource(task_id="resume_on_source")
+
+
+def test_the_run_itself_resumes_when_a_task_of_its_freeze_has_failed(airflow: Airflow) -> None:
+    result = airflow.run(back())
+    assert result["freeze"] == "undone" and result["start_by_hand"] == []
+    assert airflow.world.where() == {("payments", True)} and not airflow.world.denied()
+    assert airflow.run(back())["freeze"] == "undone", "cleared, it finds nothing to do"
+
+
+def test_a_run_that_stopped_nobody_has_nothing_to_resume_and_ends_its_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch)
+    airflow.until(Step.CREATE_TARGET)
+    airflow.world.verifier.start()
+    with pytest.raises(AirflowSkipException, match="No producer was stopped"):
+        airflow.run(back())
+    assert airflow.world.verifier.state()[0] == "absent", "its driver would hold the run for hours"
+    monkeypatch.setattr(airflow.world.journal, "find", lambda **_: [])
+    with pytest.raises(AirflowSkipException, match="never locked a topic"):
+        airflow.run(back())
+
+
+def test_producers_that_are_on_the_target_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch)
+    airflow.until(Step.SWITCH_PRODUCERS)
+    assert airflow.run(back())["freeze"] == "done"
+    assert airflow.world.where() == {("payments-v2", True)}
+
+
+def test_the_watch_is_there_before_the_freeze_and_costs_nothing_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch)
+    airflow.until(Step.CREATE_TARGET)
+    fence = WatchedOperator(task_id="fence", until=Step.STOP_PRODUCERS)
+    migration = airflow.world.claim.migration_id
+    airflow.world.verifier.start()
+    airflow.run(fence)
+    assert airflow.runs == {(RESUME_DAG, migration): {"migration": migration}}
+    airflow.runs.clear()
+    assert airflow.world.state(Row.FREEZE) == "intended"
+    airflow.run(fence)
+    assert not airflow.runs
+    assert airflow.world.journal.current(migration).state == MigrationState.OPEN

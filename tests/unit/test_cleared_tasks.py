@@ -1,123 +1,172 @@
-"""A task that is cleared after what it does has happened does nothing: no second freeze, no second question."""
+"""Tasks of a migration in their order, twice, cleared, or marked as success by hand: the outcome is the same."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from tests.unit.airflow_world import Airflow
 
-from topicshift.acts.participants import FREEZE, SWITCH_PRODUCERS, switch_step
-from topicshift.core.errors import DrainTimedOut
-from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim
-from topicshift.testing.fake_journal import FakeJournal, ManualClock
-from topicshift_airflow.operators.base import skip_when_finished
-from topicshift_airflow.operators.cutover import SWITCHED, StartByHand, StopAndFence, SwitchGroup, SwitchProducers
-from topicshift_airflow.operators.drain import ConfirmDrain, Drain, ReadyToFence
-from topicshift_airflow.operators.jobs import ArmedVerification
+from topicshift.core.engine.words import ORDER, Row, Step
+from topicshift.core.spec.model import Cutover
+from topicshift_airflow.operators import tasks
+from topicshift_airflow.operators.advance import AdvanceOperator
+from topicshift_airflow.operators.jobs import SparkJobOperator
+from topicshift_airflow.operators.open import OpenMigration
 
-SPEC = {
-    "source": "payments",
-    "target": "payments-v2",
-    "partitions": 6,
-    "producers": [{"name": "checkout"}],
-    "consumers": [{"name": "ledger", "group": "ledger-g"}, {"name": "fraud", "group": "fraud-g"}],
-}
+CONSUMERS = ("ledger", "fraud")
 
 
-class World:
-    """A run of which only the journal can be asked: whoever touches more fails."""
+class Run:
+    """The tasks of a run, as its DAG holds them."""
 
-    def __init__(self, **spec: Any) -> None:
-        self.journal = FakeJournal(ManualClock())
-        self.claim: Claim = self.journal.claim(
-            cluster_id="c", source="payments", target="payments-v2", owner="o", spec={}, owner_alive=lambda _: True
-        )
-        self.spec = Spec.model_validate(SPEC | spec)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cutover: Cutover, **spec: Any) -> None:
+        self.airflow = Airflow(monkeypatch, cutover=cutover.value, **spec)
+        monkeypatch.setattr("topicshift.reporting.run_report.write_report", lambda *_: "report.html")
+        monkeypatch.setattr(tasks, "_mapped", self._mapped)
+        self.tasks = [t for step in ORDER[cutover] if step is not Step.RETIRE for t in self._line(step, cutover)]
 
-    def did(self, step: str, state: str = "done") -> None:
-        self.journal.intend(self.claim, step, {})
-        if state != "intended":
-            self.journal.finish(self.claim, step, {}, state=state)
+    def _mapped(self, task_id: str, step: Step, consumers: Any, evidence: str = "", through: Any = None) -> Any:
+        how: dict[str, Any] = {"until": step, "evidence": evidence}
+        if consumers is None:
+            return [AdvanceOperator(task_id=task_id, **how)]
+        return [AdvanceOperator(task_id=f"{task_id}-{c}", consumer=c, through=through, **how) for c in consumers]
 
-    @property
-    def run(self) -> Any:
-        return SimpleNamespace(
-            journal=self.journal,
-            claim=self.claim,
-            row=self.journal.current(self.claim.migration_id),
-            spec=self.spec,
-            progress=lambda _: None,
-        )
+    def _line(self, step: Step, cutover: Cutover) -> list[Any]:
+        line = tasks.line_of(step, cutover, None, CONSUMERS)
+        flat = [t for task in line for t in (task if isinstance(task, list) else [task])]
+        return [t for t in flat if not isinstance(t, OpenMigration)]
+
+    def task(self, task_id: str) -> Any:
+        return next(t for t in self.tasks if t.task_id == task_id)
+
+    def go(self, *without: str) -> list[Any]:
+        """Run every task; those in ``without`` are marked as success by hand. Questions are answered with yes."""
+        out = []
+        for task in self.tasks:
+            if task.task_id in without:
+                continue
+            if isinstance(task, SparkJobOperator):
+                self._spark(task)
+                continue
+            result = self.airflow.run(task)
+            while isinstance(result, TaskAwaitingInput):
+                question = self.airflow.shown.pop(task.task_id)
+                result = self.airflow.answered(task, question, question.yes)
+            out.append((task.task_id, result))
+        return out
+
+    def _spark(self, task: Any) -> None:
+        """As the job would: look at the engine, then write the evidence."""
+        try:
+            task.before(self.airflow.context(task))
+        except AirflowSkipException:
+            return
+        if task.act.value != "start_verifier":
+            self.airflow.world._job(self.airflow.world.context(), task.act)
+
+    def armed(self) -> None:
+        """The verifier's task, which runs beside the line."""
+        self.airflow.world.verifier.start()
 
 
-@pytest.fixture
-def world() -> World:
-    """Producers are on the target."""
-    made = World()
-    made.did(SWITCH_PRODUCERS)
+@pytest.fixture(params=list(Cutover))
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
+    made = Run(monkeypatch, request.param)
+    made.armed()
     return made
 
 
-def test_after_the_switch_nobody_is_stopped_drained_or_asked_again(world: World) -> None:
-    run: Any = world.run
-    assert ReadyToFence(task_id="ready").step(run, {}) == SWITCHED
-    fence = StopAndFence(task_id="fence")
-    assert fence.question(run, {}) is None and fence.act(run, {}) == SWITCHED
-    assert Drain(task_id="drain").step(run, {}) == SWITCHED
-    assert ConfirmDrain(task_id="confirm").step(run, {}) == SWITCHED
-    assert SwitchProducers(task_id="switch").question(run, {}) is None
-    by_hand = StartByHand(task_id="by_hand")
-    assert by_hand.question(run, {}) is None and by_hand.act(run, {}) == SWITCHED
-    with pytest.raises(AirflowSkipException, match="Nothing is left to verify"):
-        ArmedVerification(task_id="armed").prepare(run, {})
+def snapshot(run: Run) -> Any:
+    world = run.airflow.world
+    return (world.journal.steps(world.claim.migration_id), world.where(), world.cluster._acls, world.journal.find())
 
 
-@pytest.mark.parametrize("state", ["intended", "undone"])
-def test_a_switch_that_has_not_happened_is_no_reason_to_pass_over_anything(state: str) -> None:
-    world = World()
-    world.did(SWITCH_PRODUCERS, state)
-    with pytest.raises(AttributeError):  # it goes on to look at the cluster
-        StopAndFence(task_id="fence").act(world.run, {})
-    with pytest.raises(AttributeError):
-        Drain(task_id="drain").step(world.run, {})
+def test_the_line_of_tasks_moves_everybody(run: Run) -> None:
+    results = dict(run.go())
+    world = run.airflow.world
+    assert world.where() == {("payments-v2", True)}
+    assert world.journal.current(world.claim.migration_id).state == "done"
+    assert results["report"]["verdict"] == "proven"
+    assert results["fence"]["offsets_sum"] == 30 and results["create"]["topic_id"]
 
 
-def test_the_fence_begins_no_freeze_after_the_window_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate was passed in time; the DAG was paused after it, or the task was cleared the next morning."""
-    window = {"cron": "0 2 * * *", "timezone": "UTC", "duration": "2h"}
-    world = World(window=window)
-    clock = ManualClock()
-    began = clock.now()
-    run: Any = world.run
-    run.clock, run.admin = clock, None
-    run.cast = lambda *_: SimpleNamespace(prepare=lambda: None)
-    monkeypatch.setattr("topicshift.acts.fence.rehearse", lambda *_: None)
-    context = {"dag_run": SimpleNamespace(run_type="scheduled", start_date=began, run_after=began)}
-    clock.advance(2 * 3600)
-    with pytest.raises(DrainTimedOut, match="no producer was stopped"):
-        StopAndFence(task_id="fence").act(run, context)
-    assert world.journal.step(world.claim.migration_id, FREEZE) is None
+def test_after_the_end_a_cleared_task_is_skipped_and_changes_nothing(run: Run) -> None:
+    run.go()
+    before = snapshot(run)
+    for task in run.tasks:
+        if task.task_id == "report":
+            continue
+        with pytest.raises(AirflowSkipException):
+            task.before(run.airflow.context(task)) if isinstance(task, SparkJobOperator) else run.airflow.run(task)
+    assert snapshot(run) == before
+    assert run.airflow.run(run.task("report"))["report"] == "report.html"
+    assert snapshot(run) == before
 
 
-def test_with_producers_first_each_group_counts_for_itself(world: World) -> None:
-    world.spec = Spec.model_validate(SPEC | {"cutover": "producers_first"})
-    world.did(switch_step("ledger-g"))
-    assert Drain(task_id="drain", consumer="ledger").step(world.run, {}) == SWITCHED
-    assert ConfirmDrain(task_id="confirm", consumer="ledger").step(world.run, {}) == SWITCHED
-    assert SwitchGroup(task_id="group", consumer="ledger").question(world.run, {}) is None
-    with pytest.raises(AttributeError):
-        Drain(task_id="drain", consumer="fraud").step(world.run, {})
-    world.did(switch_step("fraud-g"))
-    with pytest.raises(AirflowSkipException):
-        ArmedVerification(task_id="armed").prepare(world.run, {})
+def test_every_task_may_run_twice(run: Run) -> None:
+    twice = [t for task in run.tasks for t in (task, task)]
+    run.tasks = twice[:-2] + twice[-1:]
+    run.go()
+    assert run.airflow.world.where() == {("payments-v2", True)}
+    freezes = [e for e in run.airflow.world.kinds() if e == "freeze_begun"]
+    assert len(freezes) == 1, "nobody is stopped again"
 
 
-@pytest.mark.parametrize("state", ["done", "retired"])
-def test_a_migration_that_has_ended_is_left_alone(world: World, state: str) -> None:
-    skip_when_finished(world.run)
-    world.journal.set_state(world.claim, state, active=False)
-    with pytest.raises(AirflowSkipException, match="nothing left to do"):
-        skip_when_finished(world.run)
+@pytest.mark.parametrize(
+    "marked",
+    [
+        ("check", "decide"),
+        ("plan",),
+        ("create",),
+        ("transactions", "ready"),
+        ("certificate", "confirm", "certificate-ledger", "confirm-fraud"),
+        ("switch", "by_hand"),
+        ("fence",),
+    ],
+)
+def test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, marked: tuple[str, ...]
+) -> None:
+    for cutover in Cutover:
+        run = Run(monkeypatch, cutover, approvals={"plan": "required", "cutover": "required", "retire": "auto"})
+        run.armed()
+        if marked[0] == "check":
+            with pytest.raises(AirflowFailException, match=r"Clear the tasks before this one"):
+                run.go("check")
+            continue
+        run.go(*marked)
+        world = run.airflow.world
+        assert world.journal.current(world.claim.migration_id).state == "done"
+        assert [e["act"] for e in world.events("approved") if e["how"] == "person"] == [
+            "approve.plan",
+            "switch_producers.switch",
+        ]
+        rows = {Row.CERTIFICATE, Row.VERIFICATION}
+        subjects = ("",) if cutover is Cutover.DRAIN_FIRST else ("ledger-g", "fraud-g")
+        assert {world.state(row, s) for row in rows for s in subjects} == {"done"}
+
+
+def test_no_group_leaves_the_source_before_the_producers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST, approvals={"plan": "auto", "cutover": "required", "retire": "auto"})
+    run.armed()
+    groups = [t for t in run.tasks if t.task_id.startswith("switch-")]
+    run.airflow.until(Step.STOP_PRODUCERS)
+    assert isinstance(run.airflow.run(groups[0]), TaskAwaitingInput), "it asks for the cut-over first"
+    assert run.airflow.world.state(Row.SWITCH_GROUP, "ledger-g") is None
+
+
+def test_a_freeze_that_ended_in_its_own_time_is_not_begun_again_by_the_same_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    run.armed()
+    world = run.airflow.world
+    run.airflow.until(Step.CREATE_TARGET)
+    world.apps.deaf |= {"billing"}
+    with pytest.raises(AirflowFailException, match="DrainTimedOut"):
+        for _ in range(100):
+            run.airflow.run(run.task("fence"))
+    assert world.where() == {("payments", True)} and world.state(Row.FREEZE) == "undone"
+    assert world.events("step_failed")[-1]["task"] == "fence"

@@ -77,9 +77,11 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_dag_is_there(parsed: Any) -> None:
     assert set(parsed["dags"]) == {
         "topic_migration",
+        "topic_migration_producers_first",
         "topic_assessment",
         "topic_rollback",
-        "topic_give_back",
+        "topic_resume_on_source",
+        "topic_question",
         "topic_retirement",
         "topic_migration__weekly",
         "topic_migration__wrong",
@@ -107,86 +109,61 @@ def test_every_dag_and_task_is_documented(parsed: Any) -> None:
             assert task["doc"], f"{dag_id}.{task_id}"
 
 
-def _upstream(dag: Any, task_id: str) -> set[str]:
-    seen: set[str] = set()
-    todo = [task_id]
-    while todo:
-        for up in dag["tasks"][todo.pop()]["up"]:
-            if up not in seen:
-                seen.add(up)
-                todo.append(up)
-    return seen
+HEAD = [
+    "plan.read_spec",
+    "plan.check",
+    "plan.key_rehash_impact",
+    "plan.decide",
+    "approve.plan",
+    "create_target.create",
+    "stop_producers.transactions",
+    "stop_producers.ready",
+    "stop_producers.fence",
+]
+DRAIN = ["drain.certificate", "verify_drain.confirm"]
+SWITCH = ["switch_producers.switch", "switch_producers.by_hand"]
+TAIL = ["switch_consumers.switch", "verify.order_proof", "verify.report"]
+LINES = {
+    "topic_migration": [*HEAD, *DRAIN, *SWITCH, *TAIL],
+    "topic_migration_producers_first": [*HEAD, *SWITCH, *DRAIN, *TAIL],
+}
+LINES["topic_migration__weekly"] = LINES["topic_migration_producers_first"]
 
 
-def test_the_steps_follow_each_other_as_in_the_runbook(parsed: Any) -> None:
-    dag = parsed["dags"]["topic_migration"]
-    order = [
-        "plan.read_spec",
-        "plan.check",
-        "plan.key_rehash_impact",
-        "plan.decide",
-        "approve.plan",
-        "create_target.create",
-        "stop_producers.transactions",
-        "stop_producers.ready",
-        "stop_producers.fence",
-        "drain.certificate",
-        "verify_drain.confirm",
-        "switch_producers.switch",
-        "switch_consumers.switch",
-        "verify.order_proof",
-        "verify.report",
-    ]
-    for before, after in itertools.pairwise(order):
-        assert before in _upstream(dag, after), f"{before} must precede {after}"
-    assert "switch_producers.by_hand" in _upstream(dag, "verify.order_proof")
-    armed = dag["tasks"]["verify_drain.drain_verification"]["up"]
-    assert armed == ["create_target.create"], "the verifier is started before the fence, not after it"
+@pytest.mark.parametrize("dag_id", LINES)
+def test_a_migration_reads_as_one_line(parsed: Any, dag_id: str) -> None:
+    """No branch of the other order, and nothing beside the line but the armed verifier and the way back."""
+    tasks = parsed["dags"][dag_id]["tasks"]
+    line = LINES[dag_id]
+    beside = {"verify_drain.drain_verification", "resume_on_source"}
+    assert set(tasks) == {*line, *beside}
+    for before, after in itertools.pairwise(line):
+        assert set(tasks[after]["up"]) - beside - {"plan.read_spec"} == {before} - {"plan.read_spec"}
+        assert before in tasks[after]["up"]
+    armed = tasks["verify_drain.drain_verification"]
+    assert armed["up"] == ["create_target.create"], "the verifier is started before the fence, not after it"
+    downs = [task for task, facts in tasks.items() if "verify_drain.drain_verification" in facts["up"]]
+    assert downs == ["verify.order_proof"], "nobody in the freeze waits until its driver has ended"
 
 
-def test_no_group_is_switched_before_its_own_certificate(parsed: Any) -> None:
-    for dag_id, prefix in (("topic_migration", "producers_first."), ("topic_migration__weekly", "producers_first.")):
-        dag = parsed["dags"][dag_id]
-        up = _upstream(dag, f"{prefix}switch_consumers.switch")
-        assert {f"{prefix}drain.certificate", f"{prefix}verify_drain.confirm", "stop_producers.fence"} <= up
-        assert f"{prefix}drain.certificate" not in _upstream(dag, f"{prefix}switch_producers.switch")
-
-
-def test_whatever_fails_inside_the_freeze_gives_producers_back(parsed: Any) -> None:
-    dag = parsed["dags"]["topic_migration"]
-    give_back = dag["tasks"]["give_back"]
-    assert give_back["rule"] == "one_failed"
-    frozen = {
-        "stop_producers.fence",
-        "drain.certificate",
-        "verify_drain.confirm",
-        "switch_producers.switch",
-        "switch_producers.by_hand",
-        "producers_first.switch_producers.switch",
-        "producers_first.switch_producers.by_hand",
-    }
-    assert frozen <= set(give_back["up"])
-    rules = {t["rule"] for t in dag["tasks"].values()}
-    assert "all_done" not in rules, "an all_done leaf makes a run green over failed tasks"
-
-
-def test_the_order_that_is_not_chosen_costs_no_task_inside_the_freeze(parsed: Any) -> None:
-    tasks = parsed["dags"]["topic_migration"]["tasks"]
-    firsts = {"drain.certificate", "producers_first.switch_producers.switch"}
+@pytest.mark.parametrize("dag_id", LINES)
+def test_when_a_task_of_the_freeze_fails_producers_resume_on_the_source(parsed: Any, dag_id: str) -> None:
+    tasks = parsed["dags"][dag_id]["tasks"]
+    back = tasks["resume_on_source"]
+    assert back["rule"] == "one_failed"
+    line = LINES[dag_id]
+    frozen = line[line.index("stop_producers.fence") : line.index("switch_producers.by_hand") + 1]
+    assert set(back["up"]) == set(frozen)
     loose = {t for t, facts in tasks.items() if facts["rule"] != "all_success"}
-    assert loose == {"verify.order_proof", "give_back"}
-    assert all(tasks[t]["up"] == ["stop_producers.fence"] for t in firsts)
+    assert loose == {"verify.order_proof", "resume_on_source"}
+    assert "all_done" not in {t["rule"] for t in tasks.values()}, "an all_done leaf makes a run green over failed tasks"
 
 
 def test_spark_runs_as_spark_submit_tasks(parsed: Any) -> None:
-    tasks = parsed["dags"]["topic_migration"]["tasks"]
-    spark = {t for t, facts in tasks.items() if facts["operator"] == "SparkSubmitOperator"}
-    assert spark == {
-        "plan.key_rehash_impact",
-        "verify_drain.drain_verification",
-        "producers_first.verify_drain.drain_verification",
-        "verify.order_proof",
-    }
+    for dag_id in LINES:
+        tasks = parsed["dags"][dag_id]["tasks"]
+        spark = {t for t, facts in tasks.items() if facts["operator"] == "SparkSubmitOperator"}
+        assert spark == {"plan.key_rehash_impact", "verify_drain.drain_verification", "verify.order_proof"}
 
 
 def test_a_spec_with_a_window_is_scheduled_and_only_that(parsed: Any) -> None:
@@ -194,13 +171,14 @@ def test_a_spec_with_a_window_is_scheduled_and_only_that(parsed: Any) -> None:
     assert "Cron" in dags["topic_migration__weekly"]["timetable"]
     assert "Null" in dags["topic_migration"]["timetable"]
     assert set(dags["topic_migration__wrong"]["tasks"]) == {"read_spec"}
-    assert "drain.certificate" not in dags["topic_migration__weekly"]["tasks"]
 
 
 def test_the_form_has_the_fields_of_a_spec(parsed: Any) -> None:
-    assert {"spec_file", "source", "target", "cutover", "producers", "consumers"} <= set(
-        parsed["dags"]["topic_migration"]["params"]
-    )
+    for dag_id in ("topic_migration", "topic_migration_producers_first"):
+        params = set(parsed["dags"][dag_id]["params"])
+        assert {"spec_file", "source", "target", "producers", "consumers"} <= params
+        assert "cutover" not in params, "the DAG is the order"
+    assert "cutover" in parsed["dags"]["topic_assessment"]["params"]
 
 
 def test_a_failed_retirement_cannot_leave_its_run_green(parsed: Any) -> None:

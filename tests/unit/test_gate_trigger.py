@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 
 from topicshift.core.drain.certificate import Verdict
 from topicshift.core.errors import Transient, Unreadable
-from topicshift.core.fence.decision import FenceSettings
-from topicshift.core.fence.record import FenceRecord
+from topicshift.testing.fake_ports import FakeVerifier
 from topicshift_airflow.triggers.drain import DrainTrigger, GateTrigger
 
 NOW = datetime(2026, 1, 1, 3, tzinfo=UTC)
@@ -30,7 +28,16 @@ class Gate:
 
 
 @pytest.fixture
-def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GateTrigger:
+def verifier(monkeypatch: pytest.MonkeyPatch) -> FakeVerifier:
+    """An armed verifier that has said ready."""
+    made = FakeVerifier()
+    made.start()
+    monkeypatch.setattr("topicshift.adapters.verifier.FileVerifier", lambda *_: made)
+    return made
+
+
+@pytest.fixture
+def trigger(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> GateTrigger:
     async def nothing(**_: Any) -> None: ...
 
     async def taker(_: Any) -> Any:
@@ -44,8 +51,6 @@ def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GateTrigger:
         inputs={},
         deadline=NOW.timestamp() + 60,
         budget_s=60,
-        ready_file=str(tmp_path / "ready.json"),
-        ended_file=str(tmp_path / "verifier.json"),
         pause_s=0,
     )
 
@@ -55,21 +60,23 @@ def wait(trigger: GateTrigger) -> dict[str, Any]:
 
 
 def test_it_opens_when_everything_is_ready(trigger: GateTrigger) -> None:
-    Path(trigger.ready_file).touch()
-    assert wait(trigger) == {"status": "ready", "seconds": {"ledger": 0.5}}
+    assert wait(trigger) == {"status": "ready"}
 
 
-def test_after_its_time_it_stays_shut_even_if_everything_is_ready(trigger: GateTrigger) -> None:
-    Path(trigger.ready_file).touch()
+def test_after_its_time_the_task_is_woken_to_say_so(trigger: GateTrigger) -> None:
     trigger.deadline = NOW.timestamp()
-    assert wait(trigger) == {"status": "deadline", "waits": []}
+    assert wait(trigger) == {"status": "deadline"}
 
 
-def test_a_verifier_that_has_ended_left_its_file_behind_and_is_not_trusted(trigger: GateTrigger) -> None:
-    Path(trigger.ready_file).touch()
-    Path(trigger.ended_file).touch()
-    trigger.deadline = NOW.timestamp()
-    assert "clear verify_drain.drain_verification" in wait(trigger)["waits"][0]
+@pytest.mark.parametrize("state", ["absent", "starting", "gone"])
+def test_a_verifier_that_is_not_there_keeps_it_shut(
+    trigger: GateTrigger, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    states = [(state, "why"), ("ready", "")]
+    monkeypatch.setattr(verifier, "state", lambda: states.pop(0))
+    real = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda _=0: real(0))
+    assert wait(trigger) == {"status": "ready"} and not states
 
 
 def test_a_look_that_fails_for_a_moment_keeps_it_shut_and_does_not_end_it(
@@ -88,30 +95,11 @@ def test_a_look_that_fails_for_a_moment_keeps_it_shut_and_does_not_end_it(
 
     monkeypatch.setattr(GateTrigger, "taker", taker)
     monkeypatch.setattr(asyncio, "sleep", lambda _=0: close())
-    Path(trigger.ready_file).touch()
     assert wait(trigger)["status"] == "ready" and not looks
 
 
 class Full:
     """A store that takes nothing."""
-
-    def read(self, *_: Any) -> bytes:
-        return (
-            FenceRecord(
-                topic="payments",
-                topic_id="id",
-                partitions=1,
-                offsets={0: 4},
-                began_at=NOW.isoformat(),
-                taken_at=NOW.isoformat(),
-                settings=FenceSettings(),
-                samples=[],
-                acls_before=[],
-                acls_added=[],
-            )
-            .model_dump_json()
-            .encode()
-        )
 
     def write(self, *_: Any) -> None:
         raise Unreadable("Evidence could not be written: no space left on device")
@@ -141,6 +129,7 @@ def test_a_chart_that_cannot_be_kept_ends_no_drain(monkeypatch: pytest.MonkeyPat
         kafka_conn_id="kafka_default",
         migration_id="m",
         inputs={"topic": "payments"},
+        fence={"offsets": {"0": 4}, "topic_id": "id", "taken_at": NOW.isoformat()},
         deadline=NOW.timestamp() + 60,
         progress_name="drain_progress.json",
         owner="o",

@@ -1,148 +1,132 @@
-"""A person's answer counts for exactly what was asked: this instance of a mapped task, this switch, this time."""
+"""A person's answer counts for exactly what was asked, as it was shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from tests.unit.airflow_world import Airflow
 
-from topicshift.acts.approvals import find_approval, record_approval
-from topicshift.acts.participants import SWITCH_PRODUCERS
-from topicshift.core.engine import states
-from topicshift.core.errors import DrainTimedOut
-from topicshift.core.spec.model import Cutover, Spec
-from topicshift.ports import Claim
-from topicshift.testing.fake_journal import FakeJournal, ManualClock
-from topicshift_airflow.operators import base
-from topicshift_airflow.operators.cutover import StartByHand, freeze_deadline, require_time_to_begin
-from topicshift_airflow.operators.drain import ReadyToFence
+from topicshift.core.engine.words import Act, Ask, Row, Step
+from topicshift_airflow.operators.advance import QUESTION_DAG, AdvanceOperator
+from topicshift_airflow.operators.end import AnswerQuestion
+from topicshift_airflow.questions import Question, mark_of
+from topicshift_airflow.triggers.journal import AnswerTrigger
 
-SPEC = {
-    "source": "payments",
-    "target": "payments-v2",
-    "partitions": 6,
-    "producers": [{"name": "checkout", "kind": "manual"}],
-    "consumers": [{"name": "ledger", "group": "ledger"}],
-}
+REQUIRED = {"plan": "required", "cutover": "auto", "retire": "auto"}
+PLAN: Any = {"until": Step.APPROVE}
 
 
-class Parked(BaseException):
-    """The task waits for its answer."""
+def approve() -> AdvanceOperator:
+    return AdvanceOperator(task_id="plan", until=Step.APPROVE)
 
 
-class Stop(base.AskingOperator):
-    """Asks to stop one group each."""
-
-    def __init__(self, *, group: str, **kwargs: Any) -> None:
-        super().__init__(task_id="switch", subject="?", **kwargs)
-        self.group = group
-
-    def question(self, run: Any, context: Any) -> base.Question:
-        return base.Question(f"Stop {self.group}", "", timedelta(hours=1), {"stop_group": self.group})
-
-    def act(self, run: Any, context: Any) -> str:
-        return f"{self.group} is switched"
+def planned(monkeypatch: pytest.MonkeyPatch, **spec: Any) -> Airflow:
+    airflow = Airflow(monkeypatch, approvals=REQUIRED, **spec)
+    airflow.until(Step.PLAN)
+    return airflow
 
 
-class World:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = ManualClock()
-        self.journal = FakeJournal(self.clock)
-        self.claim: Claim = self.journal.claim(
-            cluster_id="c", source="payments", target="payments-v2", owner="o", spec={}, owner_alive=lambda _: True
-        )
-        self.id = self.claim.migration_id
-        self.spec = Spec.model_validate(SPEC)
-
-        @contextmanager
-        def opened(*_: Any, **__: Any) -> Iterator[Any]:
-            yield self.run
-
-        def park(*_: Any) -> None:
-            raise Parked
-
-        monkeypatch.setattr(base, "open_run", opened)
-        monkeypatch.setattr(HITLOperator, "execute", park)
-        monkeypatch.setattr(HITLOperator, "execute_complete", lambda *_: None)
-
-    @property
-    def run(self) -> Any:
-        manual = SimpleNamespace(needs_person=True)
-        return SimpleNamespace(
-            journal=self.journal,
-            claim=self.claim,
-            clock=self.clock,
-            spec=self.spec,
-            row=self.journal.current(self.id),
-            progress=lambda _: None,
-            cast=lambda _: SimpleNamespace(controllers={"manual": manual}),
-            event=lambda kind, data, actor="o": self.journal.event(self.claim, kind, actor, data),
-        )
-
-    def waits_for(self) -> str:
-        known = states.Journalled(Cutover.DRAIN_FIRST, ("a", "b"), "open", True, "h", {})
-        return states.waits_for(known, [(e.kind, e.data) for e in self.journal.events(self.id)])
+def test_a_yes_is_for_the_hash_that_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = planned(monkeypatch)
+    task = approve()
+    question = airflow.asked(task)
+    assert "Move payments (3 partitions) to payments-v2 (6)?" in question.subject
+    mark = mark_of(question.about)
+    assert question.subject.endswith(f"[{mark}]") and f"`{mark}`" in question.body
+    result = airflow.answered(task, question, question.yes)
+    assert result["plan_hash"] == question.about["plan_hash"]
+    (said,) = airflow.world.events("approved")
+    assert said["about"] == question.about
+    assert airflow.world.journal.events(airflow.world.claim.migration_id)[-1].actor == "user:kim"
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def test_no_and_silence_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option, said in (("Reject", "said no"), (None, "nobody answered in time")):
+        airflow = planned(monkeypatch)
+        task = approve()
+        question = airflow.asked(task)
+        with pytest.raises(AirflowFailException, match=said):
+            airflow.answered(task, question, option)
+        assert airflow.world.cluster.topic("payments-v2") is None
+        assert airflow.world.events("step_failed")
 
 
-def at(map_index: int) -> dict[str, Any]:
-    return {"ti": SimpleNamespace(map_index=map_index)}
+def test_a_question_that_has_changed_is_asked_anew_in_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow goes on showing the first text of a task instance, so the new one needs another place."""
+    airflow = planned(monkeypatch)
+    task = approve()
+    old = airflow.asked(task)
+    airflow.world.cluster.alter_topic_configs("payments", set_={"retention.ms": "86400000"})
+    parked = airflow.answered(task, old, old.yes)
+    assert isinstance(parked, TaskDeferred) and isinstance(parked.trigger, AnswerTrigger)
+    ((dag_id, name), conf) = next(iter(airflow.runs.items()))
+    new = Question(**conf)
+    assert dag_id == QUESTION_DAG and name == new.name
+    assert new.about != old.about and mark_of(new.about) in new.subject
+    assert airflow.world.journal.step(airflow.world.claim.migration_id, Row.CREATE_TARGET) is None
+    # Whatever is still answered to the old text counts for nothing, also where it wakes the task.
+    woken = task.resume(airflow.context(task), {"chosen_options": ["Approve"]}) if _parks(task, airflow) else None
+    assert woken is None
+    asker = AnswerQuestion(task_id="answer")
+    context = airflow.context(asker, params=conf)
+    with pytest.raises(BaseException) as shown:
+        asker.execute(context)
+    asker.execute_complete(
+        context, {"chosen_options": [new.yes], "responded_by_user": {"name": "ada"}}, **shown.value.kwargs
+    )
+    result = task.resume(airflow.context(task), {"status": "changed"})
+    assert result["plan_hash"] == new.about["plan_hash"]
+    assert [e["about"] for e in airflow.world.events("approved")] == [old.about, new.about]
 
 
-def answer(option: str) -> dict[str, Any]:
-    return {"chosen_options": [option], "responded_by_user": {"name": "kim"}}
+def _parks(task: AdvanceOperator, airflow: Airflow) -> bool:
+    with pytest.raises(TaskDeferred):
+        task.resume(airflow.context(task), {"chosen_options": ["Approve"]})
+    return False
 
 
-def test_groups_that_are_asked_about_side_by_side_are_answered_each_for_itself(world: World) -> None:
-    a, b = Stop(group="a"), Stop(group="b")
-    for operator, context in ((a, at(0)), (b, at(1))):
-        with pytest.raises(Parked):
-            operator.execute(context)
-    assert world.waits_for() == "a person to answer: Stop a; Stop b"
-    assert a.execute_complete(at(0), answer("Confirm")) == "a is switched", "it is not asked again"
-    assert find_approval(world.journal, world.id, "switch", {"stop_group": "b"}) is None, "nobody has stopped b"
-    assert world.waits_for() == "a person to answer: Stop b"
-    with pytest.raises(Exception, match="Nobody answered"):
-        b.execute_complete(at(1), {"timedout": True})
-    assert "answer" not in world.waits_for()
+def test_an_answer_to_what_is_asked_no_longer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = planned(monkeypatch)
+    task = approve()
+    old = airflow.asked(task)
+    airflow.world.cluster.alter_topic_configs("payments", set_={"retention.ms": "86400000"})
+    other = AdvanceOperator(task_id="other", until=Step.APPROVE)
+    new = airflow.asked(other)
+    airflow.answered(task, old, old.yes)
+    assert not airflow.world.events("approved") and len(airflow.world.events("answer_ignored")) == 1
+    assert airflow.answered(other, new, new.yes)["plan_hash"] == new.about["plan_hash"]
 
 
-def test_a_producer_that_was_started_for_an_earlier_switch_is_asked_about_again(world: World) -> None:
-    about = []
-    for _ in range(2):
-        begun = {"target": "payments-v2", "at": world.clock.now().isoformat()}
-        world.journal.intend(world.claim, SWITCH_PRODUCERS, begun)
-        asked = StartByHand(task_id="by_hand").question(world.run, {})
-        assert asked is not None
-        assert find_approval(world.journal, world.id, "by_hand", asked.about) is None
-        record_approval(world.journal, world.claim, "by_hand", asked.about, actor="user:kim", how="person")
-        about.append(asked.about)
-        world.journal.finish(world.claim, SWITCH_PRODUCERS, {}, state="undone")
-        world.clock.advance(60)
-    assert about[0] != about[1]
+def test_groups_that_are_asked_about_side_by_side_are_answered_each_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumers = [{"name": n, "group": f"{n}-g", "kind": "manual"} for n in ("ledger", "fraud")]
+    airflow = Airflow(monkeypatch, consumers=consumers)
+    airflow.until(Step.SWITCH_PRODUCERS)
+    tasks = [AdvanceOperator(task_id=n, consumer=n, until=Step.SWITCH_CONSUMERS) for n in ("ledger", "fraud")]
+    asked = [airflow.asked(task) for task in tasks]
+    assert [q.of for q in asked] == ["ledger-g", "fraud-g"]
+    airflow.world.leave("ledger-g")
+    airflow.answered(tasks[0], asked[0], asked[0].yes)
+    assert airflow.world.state(Row.SWITCH_GROUP, "ledger-g") == "intended"
+    assert airflow.world.state(Row.SWITCH_GROUP, "fraud-g") is None, "nobody has stopped fraud"
 
 
-def manual_run(began: datetime) -> Any:
-    return {"dag_run": SimpleNamespace(run_type="manual", start_date=began, run_after=None)}
-
-
-def test_a_plan_that_was_approved_late_has_its_patience_from_then(world: World) -> None:
-    context = manual_run(world.clock.now())
-    world.clock.advance(13 * 3600)
-    with pytest.raises(DrainTimedOut, match="no producer was stopped"):
-        require_time_to_begin(world.run, context)
-    record_approval(world.journal, world.claim, "approve.plan", {"plan_hash": "h"}, actor="user:kim", how="person")
-    require_time_to_begin(world.run, context)
-    assert freeze_deadline(world.run, context) == world.clock.now() + timedelta(hours=12)
-    world.clock.advance(12 * 3600)
-    with pytest.raises(DrainTimedOut, match="It waited for: group a"):
-        ReadyToFence(task_id="ready").woken(world.run, context, {"status": "ready", "waits": ["group a"]})
+def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = Airflow(monkeypatch, producers=[{"name": "checkout", "kind": "manual"}])
+    begin = (Ask.STOP_BY_HAND, Act.BEGIN_FREEZE)
+    airflow.until(Step.STOP_PRODUCERS, leave=frozenset(begin))
+    fence = AdvanceOperator(task_id="fence", until=Step.STOP_PRODUCERS, through=Step.SWITCH_PRODUCERS)
+    question = airflow.asked(fence)
+    assert question.ask == Ask.STOP_BY_HAND and airflow.world.state(Row.FREEZE) is None, "the clock has not begun"
+    assert airflow.answered(fence, question, question.yes)["offsets_sum"] == 30
+    assert airflow.world.state(Row.SWITCH_PRODUCERS) == "intended"
+    switch = AdvanceOperator(task_id="switch", until=Step.SWITCH_PRODUCERS, leave=(Ask.START_BY_HAND,))
+    airflow.run(switch)
+    by_hand = AdvanceOperator(task_id="by_hand", until=Step.SWITCH_PRODUCERS)
+    question = airflow.asked(by_hand)
+    assert question.ask == Ask.START_BY_HAND
+    airflow.answered(by_hand, question, question.yes)
+    assert airflow.world.state(Row.FREEZE) == "done"

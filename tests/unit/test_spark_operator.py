@@ -195,6 +195,27 @@ def test_without_a_result_the_jobs_own_words_are_shown(run: Any) -> None:
         run(lambda _: 0)
 
 
+def test_the_cause_comes_first(run: Any) -> None:
+    with pytest.raises(AirflowException) as caught:
+        run(lambda _: 4)
+    assert str(caught.value).splitlines()[0] == "broker away"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("a\nerror: no such topic\nat x.y", "no such topic\n"),
+        (
+            "Exception in thread main\n\tat a.b\nCaused by: java.net.ConnectException: refused\n\tat c.d",
+            "Caused by: java.net.ConnectException: refused\n",
+        ),
+        ("Error code is: 1.", ""),
+    ],
+)
+def test_what_counts_as_the_cause(said: str, cause: str) -> None:
+    assert spark.cause_of(said) == cause
+
+
 def test_half_a_result_is_none(run: Any) -> None:
     def behave(operator: Any) -> None:
         (Path(argument(operator, "--output")) / "order_proof.json").write_text('{"schema": "x", "verdict": "prov')

@@ -65,7 +65,13 @@ def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(tmp_path: P
     assert found["errors"] == {}
     broken = {dag_id.removeprefix("topic_migration__"): why for dag_id, why in found["broken"].items()}
     good = set(found["dags"]) - set(found["broken"])
-    assert {"topic_migration", "topic_assessment", "topic_rollback", "topic_give_back", "topic_retirement"} <= good
+    assert {
+        "topic_migration",
+        "topic_assessment",
+        "topic_rollback",
+        "topic_resume_on_source",
+        "topic_retirement",
+    } <= good
     assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é")}
     assert "a.yaml" in broken["a"] and "a.yml" in broken["a"] and "Rename one" in broken["a"]
     for stem in ("folder", "dangling", "loop", "pipe"):

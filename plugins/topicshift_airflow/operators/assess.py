@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import ASSESSMENT, EvidenceLink
-from topicshift_airflow.operators.base import RETRIES
-from topicshift_airflow.operators.plan import MEASURED_NEXT, candidates, write_sized_report
-from topicshift_airflow.runtime import SPEC_FOLDER, kafka_config, typed_failures
+from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, typed_failures
 
 
 def assessment_id(context: Mapping[str, Any]) -> str:
@@ -54,7 +52,9 @@ class AssessInput(_Assess):
 
     def execute(self, context: Any) -> Any:
         """Returns the source and the candidate counts for the impact job."""
-        with typed_failures(context):
+        from topicshift.acts.planning import MEASURED_NEXT, candidates
+
+        with typed_failures():
             plan = self.plan(context, None, MEASURED_NEXT)
             if plan.source is None:
                 from topicshift.core.errors import PreflightFailed
@@ -75,12 +75,13 @@ class AssessReport(_Assess):
         """Returns whether a migration could go on, and the codes of what was found."""
         from topicshift.adapters.evidence import evidence_from_env
 
-        with typed_failures(context):
+        with typed_failures():
             store = evidence_from_env()
             data = store.read(assessment_id(context), "impact.json")
             impact = json.loads(data) if data else None
             plan = self.plan(context, impact)
-            if impact:
-                write_sized_report(plan, impact, partial(store.write, assessment_id(context)))
+            if impact and plan.sizing is not None:
+                # Rates, which the job that drew the page does not know, ask for another count than the skew does.
+                store.write(assessment_id(context), "impact.html", impact_page(impact, plan.sizing))
             self.evidence_url = store.url(assessment_id(context), "impact.html")
             return {"ok": plan.ok, "plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})}

@@ -1,4 +1,4 @@
-"""The Spark tasks of the DAGs: what each job is told, and where its answer goes."""
+"""The Spark tasks of the DAGs: whether the engine wants them, what each job is told, where its answer goes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from topicshift.core.engine.words import Act, Row
 from topicshift.core.errors import Refused
-from topicshift.core.spec.model import Cutover
 from topicshift_airflow.links import EvidenceLink
-from topicshift_airflow.operators.base import RETRIES, skip_when_finished
-from topicshift_airflow.operators.cutover import read_fence, skip_unless
-from topicshift_airflow.operators.drain import arm, past_drain
-from topicshift_airflow.operators.spark import SparkJobOperator, work_folder
-from topicshift_airflow.runtime import Run, open_run, typed_failures
+from topicshift_airflow.operators.advance import RETRIES, recorded
+from topicshift_airflow.operators.spark import SparkJobOperator
+from topicshift_airflow.runtime import open_context, typed_failures
+
+if TYPE_CHECKING:
+    from topicshift.acts.context import MigrationContext
+    from topicshift.core.engine.view import Record
 
 QUIET = {"spark.log.level": "WARN", "spark.ui.enabled": "false"}
 """A task's log is for what the job says; a web page of a short driver is nobody's."""
@@ -34,18 +36,10 @@ ARMED_FOR_S = 13 * 3600
 """The armed verifier outlasts the gate's patience; a run that ends takes it along."""
 
 
-def left_by(context: Mapping[str, Any], task_id: str) -> Mapping[str, Any]:
-    """What an earlier task left for this one. Raises ``Refused`` where it left nothing (somebody marked it as done)."""
-    found: Mapping[str, Any] | None = context["ti"].xcom_pull(task_ids=task_id)
-    if found is None:
-        raise Refused(f"The task {task_id} left no answer, so there is nothing to go by. Clear it; it changes nothing.")
-    return found
-
-
 class _MigrationJob(SparkJobOperator):
-    """A job of the migration that this DAG run owns. ``after_the_end``: see ``StepOperator``."""
+    """A job of the migration that this DAG run owns, run only while the engine wants its act."""
 
-    after_the_end = False
+    act: Act
     operator_extra_links = (EvidenceLink(),)
     evidence_url = ""
 
@@ -54,17 +48,36 @@ class _MigrationJob(SparkJobOperator):
         self._arguments: list[str] = []
         self._folder: Path | None = None
 
-    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
-        """The job's arguments, from the run."""
+    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
+        """The job's arguments."""
         raise NotImplementedError
 
+    def needed(self, ctx: MigrationContext, record: Record) -> bool:
+        """Whether the job has to run. Raises ``Refused`` where something has to be done before it."""
+        from topicshift.acts.observe import observe
+        from topicshift.core.engine.engine import next_act
+
+        decision = next_act(observe(ctx, record))
+        if decision.act is self.act:
+            return True
+        if self.result_there(ctx, record):
+            return False
+        raise Refused(f"{self.act.value} is not what comes next: {decision.why}. Clear the tasks before this one.")
+
+    def result_there(self, ctx: MigrationContext, record: Record) -> bool:
+        """Whether its result is evidence already."""
+        return ctx.ports.evidence.read(record.migration_id, f"{self.result}.json") is not None
+
+    result = ""
+
     def before(self, context: Mapping[str, Any]) -> None:
-        """Open the run once: arguments and connection come from it."""
-        with typed_failures(context), open_run(context) as run:
-            if not self.after_the_end:
-                skip_when_finished(run)
-            self._arguments = self.prepare(run, context)
-            self.kafka_conn_id = run.spec.kafka_conn_id
+        """Look at the engine first: arguments and connection come from the migration."""
+        with typed_failures(), open_context(context) as ctx, recorded(ctx, self.task_id):
+            record = ctx.refresh()
+            if record.over or not self.needed(ctx, record):
+                raise AirflowSkipException(f"{ctx.row.migration_id}: what this job is for is there, or has happened.")
+            self._arguments = self.prepare(ctx, record)
+            self.kafka_conn_id = ctx.spec.kafka_conn_id
 
     def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """What the audit trail says of the job."""
@@ -80,14 +93,24 @@ class _MigrationJob(SparkJobOperator):
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """The result (and what lies beside it) becomes evidence."""
-        with typed_failures(context), open_run(context) as run:
-            for file in sorted(path.parent.iterdir()):
+        with typed_failures(), open_context(context) as ctx:
+            # The result itself comes last: with it the job counts as done.
+            for file in sorted(path.parent.iterdir(), key=lambda file: (file == path, file.name)):
                 if file.suffix in (".json", ".html"):
-                    url = run.write(file.name, file.read_bytes())
+                    url = ctx.write(file.name, file.read_bytes())
                     if file.suffix == ".html" or not self.evidence_url:
                         self.evidence_url = url
-            run.event("spark_job", self.facts(result))
+            ctx.event("spark_job", self.facts(result))
         return {"verdict": result.get("verdict"), "seconds": result.get("seconds")}
+
+    def given(self, ctx: MigrationContext, name: str, data: Any) -> str:
+        """Write a file for the job; returns its path."""
+        from topicshift.adapters.work import work_folder
+
+        path = work_folder() / ctx.row.migration_id / f"{name}-{ctx.holder.rpartition('/')[2]}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data))
+        return str(path)
 
 
 class KeyRehashImpact(_MigrationJob):
@@ -96,59 +119,62 @@ class KeyRehashImpact(_MigrationJob):
     :param show_keys: name keys themselves, which may be personal data. Written to the audit trail before the job runs.
     """
 
-    def __init__(self, *, candidates_from: str, show_keys: bool = SHOW_KEYS, **kwargs: Any) -> None:
+    act, result = Act.MEASURE_IMPACT, "impact"
+
+    def __init__(self, *, show_keys: bool = SHOW_KEYS, **kwargs: Any) -> None:
         super().__init__(job="key_rehash_impact", **kwargs)
-        self.candidates_from = candidates_from
         self.show_keys = show_keys
 
-    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
-        """The counts come from the plan; the groups' offsets say what an in-place increase would break."""
-        found = left_by(context, self.candidates_from)
-        groups = groups_file(run, context)
+    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
+        """The counts come from the check; the groups' offsets say what an in-place increase would break."""
+        check, source = record.step(Row.CHECK), ctx.row.source
+        counts = ",".join(map(str, check.data["candidates"] if check is not None else ()))
         shown = ["--show-keys"] if self.show_keys else []
         if shown:
-            run.event("keys_shown", {"job": self.job, "topic": run.row.source, "report": "impact.html"})
-        return ["--topic", run.row.source, "--candidates", found["candidates"], "--groups-file", str(groups), *shown]
+            ctx.event("keys_shown", {"job": self.job, "topic": source, "report": "impact.html"})
+        groups = self.given(ctx, "groups", groups_at(ctx))
+        return ["--topic", source, "--candidates", counts, "--groups-file", groups, *shown]
 
     def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """With what the report itself says of its keys."""
         return {**super().facts(result), "keys_shown": result.get("measured", {}).get("keys_shown")}
 
 
-def groups_file(run: Run, context: Mapping[str, Any]) -> Path:
-    """Where every declared group stands on the source, as a file for the job."""
-    source = run.admin.topic(run.row.source)
+def groups_at(ctx: MigrationContext) -> dict[str, dict[str, int | None]]:
+    """Where every declared group stands on the source, by partition."""
+    source = ctx.admin.topic(ctx.row.source)
     partitions = sorted(source.replicas) if source else []
-    names = [c.group for c in run.spec.consumers]
-    commits = run.admin.commits(names, run.row.source, partitions)
-    data = {
+    commits = ctx.admin.commits([c.group for c in ctx.spec.consumers], ctx.row.source, partitions)
+    return {
         name: {str(p): answer.offsets.get(p) for p in partitions}
         for name, answer in commits.items()
         if not answer.error and not answer.errors
     }
-    path = work_folder() / run.row.migration_id / f"groups-{context['ti'].try_number}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data))
-    return path
 
 
 class ArmedVerification(_MigrationJob):
     """Started before the fence, so that no JVM has to start while producers stand still."""
 
-    def __init__(self, *, cutover: Cutover | None = None, **kwargs: Any) -> None:
-        super().__init__(job="drain_verification_armed", **kwargs)
-        self.cutover = cutover
+    act = Act.START_VERIFIER
 
-    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(job="drain_verification_armed", **kwargs)
+
+    def needed(self, ctx: MigrationContext, record: Record) -> bool:
+        """Whether a certificate is still to come. It runs beside other steps, so what comes next does not matter."""
+        if record.policy.drain_first:
+            return not record.in_effect(Row.SWITCH_PRODUCERS)
+        return any(not record.begun(Row.SWITCH_GROUP, group) for group in record.policy.groups)
+
+    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
         """Certificates come into a folder, answers go into another."""
-        skip_unless(run, self.cutover)
-        consumers = [""] if run.spec.cutover is Cutover.DRAIN_FIRST else [c.name for c in run.spec.consumers]
-        if all(past_drain(run, consumer) for consumer in consumers):
-            raise AirflowSkipException("Nothing is left to verify: what the drain was for has happened.")
-        requests, self._folder = arm(run.row.migration_id)
-        return [
-            "--armed", "--topic", run.row.source, "--requests", str(requests), "--deadline", str(ARMED_FOR_S),
-        ]  # fmt: skip
+        from topicshift.adapters.verifier import FileVerifier
+
+        verifier = FileVerifier(record.migration_id, ctx.clock)
+        verifier.arm()
+        self._folder = verifier.answers
+        requests, seconds = str(verifier.requests), str(ARMED_FOR_S)
+        return ["--armed", "--topic", ctx.row.source, "--requests", requests, "--deadline", seconds]
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """Its answers were made evidence by the tasks that asked."""
@@ -158,22 +184,19 @@ class ArmedVerification(_MigrationJob):
 class OrderProof(_MigrationJob):
     """Both topics: nothing lost, nothing crossed, one partition a key."""
 
-    after_the_end = True
+    act, result = Act.PROVE_ORDER, "order_proof"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="order_proof", **kwargs)
 
-    def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
+    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
         """The fence bounds the source; the spec names the sequence header if records carry one."""
-        fence = work_folder() / run.row.migration_id / f"fence-{context['ti'].try_number}.json"
-        record = read_fence(run)
-        fence.parent.mkdir(parents=True, exist_ok=True)
-        fence.write_text(
-            json.dumps({"fence_offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
-        )
-        header = run.spec.ordering.sequence_header
+        fence = ctx.fence_of(record)
+        offsets = {str(p): o for p, o in fence.offsets.items()}
+        given = self.given(ctx, "fence", {"fence_offsets": offsets, "topic_id": fence.topic_id})
+        header = ctx.spec.ordering.sequence_header
         return [
-            "--source", run.row.source, "--target", run.row.target, "--fence", str(fence),
+            "--source", ctx.row.source, "--target", ctx.row.target, "--fence", given,
             *(["--sequence-header", header] if header else []),
         ]  # fmt: skip
 
@@ -190,8 +213,10 @@ class AssessImpact(SparkJobOperator):
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
         """What the look found."""
-        with typed_failures(context):
-            found = left_by(context, self.look)
+        found = context["ti"].xcom_pull(task_ids=self.look)
+        with typed_failures():
+            if found is None:
+                raise Refused(f"The task {self.look} left no answer, so there is nothing to go by. Clear it.")
         self.kafka_conn_id = found["kafka_conn_id"]
         return ["--topic", found["source"], "--candidates", found["candidates"]]
 
@@ -206,23 +231,3 @@ class AssessImpact(SparkJobOperator):
                 url = store.write(assessment_id(context), file.name, file.read_bytes())
                 self.evidence_url = url if file.suffix == ".html" or not self.evidence_url else self.evidence_url
         return {"result": str(path)}
-
-
-def key_rehash_impact(task_id: str, **kwargs: Any) -> KeyRehashImpact:
-    """The impact job of ``topic_migration``."""
-    return KeyRehashImpact(task_id=task_id, candidates_from="plan.check", **kwargs)
-
-
-def drain_verification(task_id: str, *, cutover: Cutover | None = None, **kwargs: Any) -> ArmedVerification:
-    """The armed drain verification."""
-    return ArmedVerification(task_id=task_id, cutover=cutover, **kwargs)
-
-
-def order_proof(task_id: str, **kwargs: Any) -> OrderProof:
-    """The order proof."""
-    return OrderProof(task_id=task_id, **kwargs)
-
-
-def assess_impact(task_id: str, **kwargs: Any) -> AssessImpact:
-    """The impact job of ``topic_assessment``."""
-    return AssessImpact(task_id=task_id, look="check", **kwargs)

@@ -81,13 +81,6 @@ def connector_jars() -> str:
     return ",".join(jars)
 
 
-def work_folder() -> Path:
-    """Where results of the jobs go until they are evidence. ``TOPICSHIFT_WORK`` names it."""
-    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow") / "topicshift"
-    home = Path(os.environ.get("TOPICSHIFT_HOME") or home)
-    return Path(os.environ.get("TOPICSHIFT_WORK") or home / "work")
-
-
 def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
     """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
     from topicshift.adapters.kafka.connection import spark_options
@@ -102,6 +95,15 @@ def properties_text(properties: Mapping[str, str]) -> str:
         escaped = value.replace("\\", "\\\\").replace("\r", "").replace("\n", "\\n")
         lines.append(f"{key}={escaped}\n")
     return "".join(lines)
+
+
+def cause_of(said: str) -> str:
+    """What the job itself gave as the reason, from the last lines of its output; empty if it gave none."""
+    lines = [line.strip() for line in said.splitlines()]
+    own = [line for line in lines if line.startswith("error: ")]
+    thrown = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Error|Exception)\b", line)]
+    found = own or thrown
+    return f"{found[-1].removeprefix('error: ')}\n" if found else ""
 
 
 class SparkJobOperator(BaseOperator):
@@ -173,6 +175,8 @@ class SparkJobOperator(BaseOperator):
         """The folder for the result."""
         if self.result_folder:
             return Path(self.result_folder)
+        from topicshift.adapters.work import work_folder
+
         ti = context["ti"]
         parts = [ti.dag_id, ti.run_id, ti.task_id, f"map{ti.map_index}", f"try-{ti.try_number}"]
         return work_folder() / "spark" / Path(*(re.sub(r"[^\w.+-]", "_", str(part)) for part in parts))
@@ -238,7 +242,7 @@ class SparkJobOperator(BaseOperator):
         except (OSError, ValueError) as error:
             code = self._running.exit_code if self._running is not None else None
             said = f"{failure}" if failure is not None else f"The job ended with exit code {code}."
-            why = f"The job {self.job} left no result ({type(error).__name__} at {path}). {said}"
+            why = f"{cause_of(said)}The job {self.job} left no result ({type(error).__name__} at {path}). {said}"
             # Wrong use and a missing topic (2) stay wrong however often it is tried.
             raise (AirflowFailException if code == 2 else AirflowException)(why) from failure
         verdict = result.get("verdict")

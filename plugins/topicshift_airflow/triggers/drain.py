@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -84,83 +84,82 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready."""
 
-    def __init__(
-        self, *, budget_s: float, ready_file: str, ended_file: str, pause_s: float = 1.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, budget_s: float, pause_s: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.budget_s = budget_s
-        self.ready_file = ready_file
-        self.ended_file = ended_file
         self.pause_s = pause_s
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments, with the budget and the verifier's files."""
-        return {
-            **super().arguments(),
-            "budget_s": self.budget_s,
-            "ready_file": self.ready_file,
-            "ended_file": self.ended_file,
-            "pause_s": self.pause_s,
-        }
+        """The arguments, with the budget."""
+        return {**super().arguments(), "budget_s": self.budget_s, "pause_s": self.pause_s}
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
         from topicshift.core.drain.gate import Gate
 
-        # A task that is woken at the very moment it went to sleep can meet its own past in the scheduler.
+        # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(self.pause_s)
         taker = await self.taker()
         gate, said = Gate(self.budget_s), ""
         try:
             while True:
                 at = taker.now().timestamp()
-                seconds: dict[str, float | None] = {}
                 try:
                     decision = gate.add(await taker.take(second_sample=False), at)
                 except Transient as error:
                     # A broker that is restarted in these hours: unknown keeps the gate shut, and ends nothing.
                     waits = [str(error)]
                 else:
-                    waits, seconds = [*decision.waits, *await asyncio.to_thread(self._verifier)], dict(decision.seconds)
-                if not waits and at < self.deadline:
-                    return {"status": "ready", "seconds": seconds}
+                    waits = [*decision.waits, *await asyncio.to_thread(self._verifier)]
+                if not waits or at >= self.deadline:
+                    return {"status": "deadline" if at >= self.deadline else "ready"}
                 text = "; ".join(waits)
                 if text != said:
                     self.log.info("not ready for the fence: %s", text)
                     said = text
-                if at >= self.deadline:
-                    return {"status": "deadline", "waits": waits[:20]}
                 await asyncio.sleep(0.5)
         finally:
             await taker.reader.close()
 
     def _verifier(self) -> list[str]:
-        """What the armed verifier keeps the gate waiting for. One that has ended left its file of readiness behind."""
-        if Path(self.ended_file).exists():
-            return ["the armed drain verifier: it has ended; clear verify_drain.drain_verification to start it again"]
-        return [] if Path(self.ready_file).exists() else ["the armed drain verifier: it has not said ready yet"]
+        """What the armed verifier keeps the gate waiting for."""
+        from topicshift.adapters.clock import SystemClock
+        from topicshift.adapters.verifier import FileVerifier
+
+        state, why = FileVerifier(self.migration_id, SystemClock()).state()
+        return [] if state == "ready" else [f"the armed drain verifier is {state} {why}".rstrip()]
 
 
 class DrainTrigger(_DrainWait):
     """Waits until every group has read every partition up to the fence. Writes the progress as evidence.
 
-    ``owner`` and ``epoch`` are the run's claim, under which alarms go into the audit trail; ``alarm_after_s``: an
-    alarm for a group that has not come nearer for so many seconds.
+    ``fence`` holds offsets (by partition), topic id and time (ISO 8601) of the fence. ``owner`` and ``epoch`` are the
+    run's claim, under which alarms go into the audit trail; ``alarm_after_s``: an alarm for a group that has not come
+    nearer for so many seconds.
     """
 
     def __init__(
-        self, *, progress_name: str, owner: str, epoch: int, alarm_after_s: float = 60.0, **kwargs: Any
+        self,
+        *,
+        fence: Mapping[str, Any],
+        progress_name: str,
+        owner: str,
+        epoch: int,
+        alarm_after_s: float = 60.0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.fence = dict(fence)
         self.progress_name = progress_name
         self.owner = owner
         self.epoch = epoch
         self.alarm_after_s = alarm_after_s
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments, with the name of the progress file and the claim."""
+        """The arguments, with the fence, the name of the progress file and the claim."""
         return {
             **super().arguments(),
+            "fence": self.fence,
             "progress_name": self.progress_name,
             "owner": self.owner,
             "epoch": self.epoch,
@@ -173,19 +172,16 @@ class DrainTrigger(_DrainWait):
         from topicshift.acts.drain_watch import DrainWatch
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.drain.certificate import Verdict
-        from topicshift.core.fence.record import FenceRecord
         from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
 
         store = evidence_from_env()
-        data = await asyncio.to_thread(store.read, self.migration_id, "fence.json")
-        if data is None:
-            return {
-                "status": "error",
-                "message": "fence.json is missing; clear stop_producers.fence.",
-                "retryable": False,
-            }
-        taker = await self.taker(FencePoint.of(FenceRecord.model_validate_json(data)), self.alarm_after_s)
+        point = FencePoint(
+            {int(p): int(o) for p, o in self.fence["offsets"].items()},
+            self.fence["topic_id"],
+            datetime.fromisoformat(self.fence["taken_at"]),
+        )
+        taker = await self.taker(point, self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         said, written = "", 0.0

@@ -62,19 +62,22 @@ class Freeze:
 
 
 ABANDONED_AFTER = timedelta(seconds=60)
-"""So long after the lease a freeze that its own run has not ended counts as abandoned, though the run may be alive (its
-DAG may be paused). Its own ``give_back`` begins before the lease ends."""
+"""Time after the lease at which a freeze that its own run has not ended counts as abandoned, though the run may be
+alive (its DAG may be paused). A run that is at work resumes on the source before the lease ends."""
 
 
-def abandoned(*, freeze: Freeze, owner_alive: bool | None, rolling_back: bool, now: datetime) -> tuple[bool, str]:
+def abandoned(
+    *, freeze: Freeze, owner_alive: bool | None, rolling_back: bool, pointing: bool, now: datetime
+) -> tuple[bool, str]:
     """Whether nobody will end a freeze that still runs, and why. Unknown counts as alive until the lease is long over.
 
     ``rolling_back``: a rollback was begun, which stops producers under a lease of its own, so only its end counts.
+    ``pointing``: the intent to point producers to the target is in the journal; then no timer ends the freeze.
     """
     if owner_alive is False:
         return True, "the run that began the freeze has ended, was deleted or was marked by hand"
     late = (now - freeze.lease_until).total_seconds()
-    if rolling_back or late < ABANDONED_AFTER.total_seconds():
+    if rolling_back or pointing or late < ABANDONED_AFTER.total_seconds():
         return False, "the run that owns it is at work" if owner_alive else "it cannot be told whether its run is alive"
     return True, f"the lease has been over for {late:.0f} s and its run has not ended the freeze (is its DAG paused?)"
 

@@ -1,0 +1,52 @@
+"""Which freezes nobody ends any more. Looks alone; what is done then is the engine's decision."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from topicshift.core.engine.freeze import Freeze, abandoned
+from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift_airflow.runtime import owner_alive
+
+if TYPE_CHECKING:
+    from topicshift.ports import Journal, MigrationRow
+
+RESUME_DAG = "topic_resume_on_source"
+
+
+def judge(opened: Journal, row: MigrationRow, now: datetime) -> str | None:
+    """Why nobody will end the freeze of this migration; empty for one that somebody may still end, None without one."""
+    steps = {s.step: s for s in opened.steps(row.migration_id)}
+    freeze, switch, back = (steps.get(r) for r in (Row.FREEZE, Row.SWITCH_PRODUCERS, Row.ROLLBACK))
+    running = (StepState.INTENDED, StepState.UNDOING)
+    if row.state != MigrationState.OPEN or freeze is None or freeze.state not in running:
+        return None
+    over, why = abandoned(
+        freeze=Freeze.from_data(freeze.data),
+        owner_alive=owner_alive(row.owner),
+        rolling_back=back is not None and back.state == StepState.INTENDED,
+        pointing=switch is not None and StepState(switch.state).in_effect,
+        now=now,
+    )
+    return why if over else ""
+
+
+def find(opened: Journal, now: datetime) -> list[tuple[MigrationRow, str]]:
+    """Migrations with an abandoned freeze, each with the reason."""
+    judged = [(row, judge(opened, row, now)) for row in opened.find(active=True)]
+    return [(row, why) for row, why in judged if why]
+
+
+def look(opened: Journal, migration_id: str, *, ask_airflow: bool = True) -> str | None:
+    """``abandoned``, ``over`` where nothing is left to watch, or None: look again.
+
+    While no freeze is under way, the state of the owner's run is asked of Airflow only where ``ask_airflow`` says so.
+    """
+    row = opened.current(migration_id)
+    why = judge(opened, row, datetime.now(UTC))
+    if why is None:
+        moved = opened.step(migration_id, Row.SWITCH_PRODUCERS)
+        ended = row.state != MigrationState.OPEN or (moved is not None and moved.state == StepState.DONE)
+        return "over" if ended or (ask_airflow and owner_alive(row.owner) is False) else None
+    return "abandoned" if why else None

@@ -1,0 +1,265 @@
+"""The operator of every step: it advances the engine until the step is done, defers, or asks a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
+from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
+
+from topicshift.core.drain.names import suffix
+from topicshift.core.engine.words import ORDER, Ask, Row, Step
+from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError
+from topicshift_airflow.airflow_api import show, start_run
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.questions import Question
+from topicshift_airflow.runtime import log, open_context, typed_failures
+
+if TYPE_CHECKING:
+    from topicshift.acts.advance import Done, Waiting
+    from topicshift.acts.context import MigrationContext
+    from topicshift.core.engine.engine import Wanted
+    from topicshift.core.engine.view import Record
+
+RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=1), "retry_exponential_backoff": False}
+"""For every step: a killed worker or a passing fault is tried again at once; a freeze has no time for more."""
+
+QUESTION_DAG = "topic_question"
+"""Shows a question that its own task cannot show any more; see :func:`topicshift_airflow.airflow_api.show`."""
+
+_ROWS: Mapping[Step | None, tuple[Row, ...]] = {
+    Step.PLAN: (Row.CHECK,),
+    Step.CREATE_TARGET: (Row.CREATE_TARGET,),
+    Step.STOP_PRODUCERS: (Row.FREEZE, Row.FENCE),
+    Step.DRAIN: (Row.CERTIFICATE,),
+    Step.VERIFY_DRAIN: (Row.VERIFICATION,),
+    Step.SWITCH_PRODUCERS: (Row.SWITCH_PRODUCERS, Row.FREEZE),
+    Step.SWITCH_CONSUMERS: (Row.SWITCH_GROUP,),
+    Step.VERIFY: (Row.ORDER_PROOF,),
+}
+"""Journal rows of which a task of the step tells in its XCom."""
+
+
+def result_of(record: Record, rows: Iterable[Row], subject: str = "") -> dict[str, Any]:
+    """What journal rows say in few words: plain values as they are, numbers by partition as their sum."""
+    out: dict[str, Any] = {"plan_hash": record.plan_hash}
+    for row in rows:
+        found = record.step(row, subject) or record.step(row)
+        data = found.data if found is not None else {}
+        for key, value in {**data, **data.get("record", {})}.items():
+            if isinstance(value, Mapping) and value and all(isinstance(v, int) for v in value.values()):
+                out[f"{key}_sum"] = sum(value.values())
+            elif (
+                value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 200)
+            ):
+                out[key] = value
+    return out
+
+
+@contextmanager
+def recorded(ctx: MigrationContext, task_id: str) -> Iterator[None]:
+    """Records a failed step in the audit trail, without hiding the failure if that fails as well."""
+    try:
+        yield
+    except OwnershipLost:
+        raise
+    except TopicshiftError as error:
+        said = {"task": task_id, "error": type(error).__name__, "message": str(error)[:2000]}
+        try:
+            ctx.refresh()
+            ctx.event("step_failed", said)
+        except Exception as other:  # noqa: BLE001 - the step's own error is the one that must be seen
+            ctx.log(f"the failure could not be written to the audit trail: {other}")
+        raise
+
+
+class AdvanceOperator(HITLOperator):
+    """Advance one migration until this task's step is done; it waits 10 s in its worker, and longer in the triggerer.
+
+    :param until, through, leave, wanted: see :func:`topicshift.acts.advance.advance`
+    :param consumer: name of a declared consumer: its group is advanced alone (templated)
+    :param migration: id of a migration that is taken over; the run's own by default (templated)
+    :param evidence: name of the evidence file that the task links to; ``%s`` stands for the consumer
+    :param again: whether it may run once more when the migration has ended; other tasks are skipped then
+    """
+
+    template_fields = ("subject", "body", "consumer", "migration")
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
+    ui_color = "#e8f0fb"
+    patience_s = 10.0
+    """Seconds of waiting for which the task holds its worker."""
+
+    def __init__(
+        self,
+        *,
+        until: Step | None = None,
+        through: Step | None = None,
+        leave: Iterable[str] = (),
+        wanted: Wanted = "forward",
+        consumer: str = "",
+        migration: str = "",
+        evidence: str = "",
+        again: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(subject="Topicshift", options=["Confirm", "Refuse"], **{**RETRIES, **kwargs})
+        self.until = until
+        self.through = through
+        self.leave = [str(name) for name in leave]
+        self.wanted = wanted
+        self.consumer = consumer
+        self.migration = migration
+        self.evidence = evidence
+        self.again = again
+
+    # ------------------------------------------------------------------------------------------ to be overridden
+
+    def context_of(self, context: Mapping[str, Any]) -> AbstractContextManager[MigrationContext]:
+        """The migration that is advanced."""
+        return open_context(context, self.migration)
+
+    def before(self, ctx: MigrationContext) -> None:
+        """Called before the engine is advanced."""
+
+    def after(self, ctx: MigrationContext, done: Done) -> Any:
+        """Called when the step is done; what it returns goes to XCom (small values only)."""
+        return result_of(done.record, _ROWS.get(self.until, ()), self._group(ctx) or "")
+
+    def waits(self, ctx: MigrationContext, waiting: Waiting) -> None:
+        """Called before the task defers; may raise instead."""
+
+    # ------------------------------------------------------------------------------------------------- the task
+
+    def execute(self, context: Any) -> Any:
+        """Advance."""
+        return self._advance(context)
+
+    def resume(self, context: Any, event: Any = None) -> Any:
+        """Called when a wait is over: look again. What the trigger has seen is a moment old, and only told."""
+        said = event if isinstance(event, dict) else {}
+        if "chosen_options" in said:
+            log.warning("an answer to an earlier question has come; it counts for nothing")
+        if said.get("status") == "error":
+            log.warning("the wait ended with: %s", said.get("message"))
+        told = [said.get("why"), *said.get("alarms", ())] if said.get("status") == "deadline" else []
+        return self._advance(context, hint="".join(f" {text}" for text in told if text), woken=True)
+
+    def execute_complete(self, context: Any, event: dict[str, Any], question: Any = None) -> Any:
+        """Record the answer for the question that was shown, then advance."""
+        with typed_failures(), self.context_of(context) as ctx:
+            try:
+                record(ctx, Question(**question), event)
+            except Refused as error:
+                log.warning("%s", error)  # whatever is asked now is asked anew
+        return self._advance(context)
+
+    def _advance(self, context: Any, *, hint: str = "", woken: bool = False) -> Any:
+        # The engine is imported here: a DAG file is parsed for each of its tasks.
+        from topicshift.acts.advance import Done, Waiting, advance, beyond
+        from topicshift.acts.questions import record_question
+        from topicshift_airflow.questions import question_of
+        from topicshift_airflow.waits import trigger_for
+
+        with typed_failures(hint), self.context_of(context) as ctx, recorded(ctx, self.task_id):
+            self.before(ctx)
+            try:
+                outcome = advance(
+                    ctx,
+                    until=self.until,
+                    focus=self._group(ctx),
+                    wanted=self.wanted,
+                    through=self.through,
+                    leave=frozenset(self.leave),
+                    patience_s=self.patience_s,
+                )
+            finally:
+                self._link(ctx)
+            if isinstance(outcome, Waiting) and beyond(outcome.decision, self.until, ORDER[ctx.policy.cutover]):
+                outcome = Done(outcome.why, ctx.record(), outcome.decision)
+            if isinstance(outcome, Done):
+                return self._done(ctx, outcome)
+            if isinstance(outcome, Waiting):
+                self.waits(ctx, outcome)
+                trigger, question = trigger_for(ctx, outcome.decision, self.consumer, woken=woken), None
+            else:
+                question = question_of(ctx, outcome)
+                record_question(ctx, outcome.ask, outcome.subject, outcome.about, question.subject)
+                trigger = None
+        # The ports are closed by now: what follows raises the signal that parks the task.
+        if question is not None:
+            trigger = self._ask(context, question)
+        self.defer(trigger=trigger, method_name="resume")
+        return None
+
+    def _done(self, ctx: MigrationContext, done: Done) -> Any:
+        if done.decision.rule == "ended" and not self.again:
+            raise AirflowSkipException(
+                f"{ctx.row.migration_id} is {ctx.row.state}: {ctx.row.source} was to move to {ctx.row.target}. A task "
+                "that is cleared has nothing left to do."
+            )
+        ctx.log(f"done; next: {done.why}")
+        return self.after(ctx, done)
+
+    def _ask(self, context: Any, question: Question) -> Any:
+        """Park the task until a person has answered; else the trigger that waits for an answer given elsewhere."""
+        from topicshift.acts.questions import name_of
+        from topicshift_airflow.triggers.journal import AnswerTrigger
+
+        ti_id = context["ti"].id
+        if show(ti_id, question):
+            raise asked(question)
+        with typed_failures():
+            run_id = start_run(QUESTION_DAG, question.name, question.values())
+        log.warning(
+            "Airflow goes on showing an earlier question here, which counts for nothing now. %s %s asks the new one.",
+            QUESTION_DAG,
+            run_id,
+        )
+        return AnswerTrigger(
+            migration_id=question.migration,
+            row=name_of(Ask(question.ask), question.of),
+            stale=str(ti_id),
+            option=question.no,
+            moment=question.ends_at,
+        )
+
+    def _group(self, ctx: MigrationContext) -> str | None:
+        if not self.consumer:
+            return None
+        for consumer in ctx.spec.consumers:
+            if consumer.name == self.consumer:
+                return consumer.group
+        raise Refused(f"The spec declares no consumer {self.consumer!r} (any more).")
+
+    def _link(self, ctx: MigrationContext) -> None:
+        name = self.evidence.replace("%s", suffix(self.consumer))
+        if name and name in ctx.ports.evidence.names(ctx.row.migration_id):
+            self.evidence_url = ctx.ports.evidence.url(ctx.row.migration_id, name)
+
+
+def asked(question: Question) -> TaskAwaitingInput:
+    """The signal that parks a task until a person has answered what Airflow shows."""
+    return TaskAwaitingInput(
+        method_name="execute_complete", kwargs={"question": question.values()}, timeout=question.timeout
+    )
+
+
+def record(ctx: MigrationContext, question: Question, event: Mapping[str, Any]) -> None:
+    """Write down who said what to the question that was shown. Raises ``Refused`` where another one is open by now."""
+    from topicshift.acts.questions import record_answer
+
+    silent = event.get("error_type") == "timeout" or bool(event.get("timedout"))
+    user = event.get("responded_by_user") or {}
+    option = next(iter(event.get("chosen_options") or ()), "")
+    record_answer(
+        ctx,
+        Ask(question.ask),
+        question.of,
+        question.about,
+        "silence" if silent else "yes" if option == question.yes else "no",
+        actor="topicshift" if silent else f"user:{user.get('name') or user.get('id') or 'unknown'}",
+    )

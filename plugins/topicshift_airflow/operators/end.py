@@ -1,0 +1,195 @@
+"""Steps at an end: the report, the rollback, the retirement; and a question in a run of its own."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from topicshift.core.engine.words import Row
+from topicshift.core.errors import Refused, SpecError, Unreadable
+from topicshift_airflow.airflow_api import show
+from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.operators.advance import RETRIES, AdvanceOperator, asked, record
+from topicshift_airflow.questions import Question
+from topicshift_airflow.runtime import (
+    find_migration,
+    journal,
+    open_context,
+    owner_alive,
+    owner_of,
+    typed_failures,
+)
+
+if TYPE_CHECKING:
+    from topicshift.acts.advance import Done, Waiting
+    from topicshift.acts.context import MigrationContext
+    from topicshift.ports import MigrationRow
+
+
+class ReportingOperator(AdvanceOperator):
+    """A step after which ``report.html`` is written anew, whether it went well or not."""
+
+    def _link(self, ctx: MigrationContext) -> None:
+        from topicshift.reporting.run_report import write_report
+
+        self.evidence_url = write_report(ctx.journal, ctx.ports.evidence, ctx.row.migration_id)
+
+    def after(self, ctx: MigrationContext, done: Done) -> Any:
+        """Where the report lies, and what was found."""
+        rows = (Row.ORDER_PROOF, Row.ROLLBACK, Row.DELETE_SOURCE)
+        found = [done.record.step(row) for row in rows]
+        data = next((step.data for step in reversed(found) if step is not None), {})
+        kept = {k: data[k] for k in ("verdict", "type", "why", "start_by_hand", "topic_id", "deleted_at") if k in data}
+        return {"report": self.evidence_url, "state": done.record.state.value, **kept}
+
+
+# ------------------------------------------------------------------------------------------------------- rollback
+
+
+def require_ended(row: MigrationRow, context: Any) -> None:
+    """Raises ``Refused`` while the run that owns this migration may still be running."""
+    if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
+        raise Refused(
+            f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed, then "
+            "trigger this again; producers that stand still resume on the source meanwhile."
+        )
+
+
+class ObserveRollback(BaseOperator):
+    """Say which type of rollback holds right now. Read-only."""
+
+    operator_extra_links = (EvidenceLink(),)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**RETRIES, **kwargs})
+
+    def execute(self, context: Any) -> Any:
+        """Returns the migration id, the type and why."""
+        from topicshift.acts.observe import observe
+        from topicshift.core.engine.decision import Kind
+        from topicshift.core.engine.engine import next_act
+
+        with typed_failures():
+            row = find_migration(str(context["params"]["migration"]))
+            if row.state == "rolled_back":
+                raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
+            require_ended(row, context)
+            with open_context(context, row.migration_id, take_over=False) as ctx:
+                decision = next_act(observe(ctx, ctx.refresh(), "rollback"))
+            if decision.kind is Kind.STOP:
+                raise Refused(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed. {decision.do}")
+            if decision.kind is Kind.WAIT:
+                raise Unreadable(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed.")
+            self.log.info("%s: free: %s", row.migration_id, decision.why)
+            return {"migration_id": row.migration_id, "type": "free", "why": decision.why}
+
+
+class RollBack(ReportingOperator):
+    """Put everything back on the source and delete the empty target."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(wanted="rollback", **kwargs)
+
+    def context_of(self, context: Any) -> AbstractContextManager[MigrationContext]:
+        """The migration that was named, once its own run has ended."""
+        row = find_migration(str(context["params"]["migration"]))
+        require_ended(row, context)
+        return open_context(context, row.migration_id)
+
+
+# ----------------------------------------------------------------------------------------------------- retirement
+
+
+class FindDue(BaseOperator):
+    """The finished migrations whose source may be looked at for deletion. None: the run ends here, skipped."""
+
+    def execute(self, context: Any) -> Any:
+        """Returns migration ids."""
+        wanted = str(context["params"].get("migration") or "").strip()
+        with typed_failures():
+            if wanted:
+                row = find_migration(wanted)
+                if row.state != "done":
+                    raise Refused(f"{row.migration_id} is {row.state}, not done; its source is not deleted.")
+                return [row.migration_id]
+            with journal() as opened:
+                rows = [r for r in opened.find() if r.state == "done"]
+        if not rows:
+            raise AirflowSkipException("No finished migration has a source left to retire.")
+        return [r.migration_id for r in rows]
+
+
+class RetireOperator(ReportingOperator):
+    """One step of the retirement of one migration, which is taken over by its id.
+
+    :param skip_waiting: the task is skipped where nothing but time speaks against the next step
+    """
+
+    def __init__(self, *, skip_waiting: bool = False, **kwargs: Any) -> None:
+        super().__init__(**{"wanted": "retire", "again": True, **kwargs})
+        self.skip_waiting = skip_waiting
+        if skip_waiting:
+            self.patience_s = 0.0
+
+    def _link(self, ctx: MigrationContext) -> None:
+        if ctx.row.state == "retired":
+            super()._link(ctx)
+
+    def waits(self, ctx: MigrationContext, waiting: Waiting) -> None:
+        """Not yet due is no failure."""
+        if self.skip_waiting:
+            raise AirflowSkipException(f"{ctx.row.source}: {waiting.why}")
+
+    def after(self, ctx: MigrationContext, done: Done) -> Any:
+        """Skip what follows where somebody else has deleted the source, and where nothing had to be done."""
+        if self.skip_waiting and done.record.state == "retired":
+            raise AirflowSkipException(f"{ctx.row.source}: nothing is left to retire ({done.why}).")
+        return super().after(ctx, done)
+
+
+class Finished(BaseOperator):
+    """The last task: it does nothing, and is not reached where the retirement of a migration has failed."""
+
+    def execute(self, context: Any) -> None:
+        """Nothing."""
+
+
+# ------------------------------------------------------------------------------------------------------ questions
+
+
+class AnswerQuestion(HITLOperator):
+    """Asks one question, which a migration's own task cannot show any more, and writes its answer down."""
+
+    ui_color = "#fdf3d8"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(subject="Topicshift", options=["Confirm", "Refuse"], **{**RETRIES, **kwargs})
+
+    def execute(self, context: Any) -> Any:
+        """Ask."""
+        with typed_failures():
+            question = self._question(context)
+            if not show(context["ti"].id, question):
+                raise SpecError("This task shows another question already. The migration's own task starts a new run.")
+        raise asked(question)
+
+    def execute_complete(self, context: Any, event: dict[str, Any], question: Any = None) -> Any:
+        """Write the answer down; the migration's own task goes on with it."""
+        with typed_failures():
+            shown = Question(**question)
+            with open_context(context, shown.migration, take_over=False) as ctx:
+                record(ctx, shown, event)
+        return {"migration": shown.migration, "ask": shown.ask, "of": shown.of}
+
+    @staticmethod
+    def _question(context: Any) -> Question:
+        try:
+            return Question(**dict(context["params"]))
+        except TypeError:
+            raise SpecError(
+                "This DAG is started by a migration that asks a person something; it holds no question by itself."
+            ) from None

@@ -1,0 +1,165 @@
+"""Questions to people: what each says, and which two answers it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from topicshift.core.engine.words import Ask
+from topicshift_airflow.links import page_of
+
+if TYPE_CHECKING:
+    from topicshift.acts.advance import Asking
+    from topicshift.acts.context import MigrationContext
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as a person sees it. A yes is for exactly ``about``; its hash stands in headline and text."""
+
+    migration: str
+    ask: str
+    of: str
+    """The consumer group, where the question is about one; else empty."""
+    about: dict[str, Any]
+    subject: str
+    body: str
+    yes: str
+    no: str
+    ends_at: float
+    """Until when an answer is waited for, in seconds since the epoch."""
+
+    def values(self) -> dict[str, Any]:
+        """Plain values, for a task that waits for its answer, or for a run's ``conf``."""
+        return asdict(self)
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long an answer is still waited for."""
+        return timedelta(seconds=max(1.0, self.ends_at - time.time()))
+
+    @property
+    def name(self) -> str:
+        """The name of a run of its own for exactly this question."""
+        return f"{self.migration}__{mark_of([self.ask, self.of, self.about])}"
+
+
+def mark_of(about: Any) -> str:
+    """Eight hexadecimal digits that differ as soon as a question is about something else."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def question_of(ctx: MigrationContext, asking: Asking) -> Question:
+    """The question in words, with what a person has to know to answer it."""
+    from topicshift.acts.questions import timeout_of
+
+    text, yes, no = _TEXTS[asking.ask]
+    subject, body = text(ctx, asking)
+    mark = mark_of(asking.about)
+    return Question(
+        ctx.row.migration_id,
+        asking.ask.value,
+        asking.subject,
+        dict(asking.about),
+        f"{subject} [{mark}]",
+        f"{body}\n\nA yes is for exactly this, marked `{mark}`. If it changes, you are asked again.",
+        yes,
+        no,
+        (asking.view.now + timeout_of(asking.ask, asking.view.record, asking.view.now)).timestamp(),
+    )
+
+
+Text = tuple[str, str]
+
+
+def _plan(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.core.plan.model import Plan
+    from topicshift.reporting.markdown import plan_markdown
+
+    plan = Plan.model_validate_json(ctx.read("plan.json"))
+    page = page_of(ctx.ports.evidence.url(ctx.row.migration_id, "impact.html"))
+    source, target = plan.source, plan.target
+    assert source is not None and target is not None
+    return (
+        f"Move {source.name} ({source.partitions} partitions) to {target.name} ({target.partitions})?",
+        plan_markdown(plan, json.loads(ctx.read("impact.json")), page),
+    )
+
+
+def _transactions(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.acts.transactions import open_transactions
+    from topicshift.core.fence import hanging
+
+    source, wanted = ctx.row.source, asking.about["abort"]
+    seen = [t for t in open_transactions(ctx.admin, source, ctx.clock) if hanging.key(t) in wanted]
+    now_ms = int(ctx.clock.now().timestamp() * 1000)
+    return f"Abort {len(wanted)} hanging transaction(s) on {source}?", hanging.explain(source, seen, now_ms)
+
+
+def _stop_by_hand(ctx: MigrationContext, asking: Asking) -> Text:
+    names = ", ".join(asking.about["stop"])
+    return (
+        f"Stop {names} now",
+        f"Stop every process of **{names}** that writes to `{ctx.row.source}`, then confirm.\n\n"
+        f"The freeze begins with your answer and lasts {ctx.spec.freeze_budget.total_seconds():g} s at most. The "
+        "answer is checked: the run goes on only when the end of every partition stands still.",
+    )
+
+
+def _cutover(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.reporting.markdown import cutover_markdown
+
+    freeze = asking.view.record.freeze
+    return (
+        f"Switch the producers of {ctx.row.source} to {ctx.row.target}?",
+        cutover_markdown(ctx.row, ctx.spec, ctx.ports.evidence, freeze, asking.about),
+    )
+
+
+def _start_by_hand(ctx: MigrationContext, asking: Asking) -> Text:
+    names, target = ", ".join(asking.about["start"]), ctx.row.target
+    return (
+        f"Point {names} to {target} and start it",
+        f"Point **{names}** to `{target}`, start it, then confirm. The source stays closed for writes.",
+    )
+
+
+def _stop_group(ctx: MigrationContext, asking: Asking) -> Text:
+    group, target = asking.subject, ctx.row.target
+    return (
+        f"Stop group {group} now",
+        f"Stop every member of group **{group}**, then confirm. Its offsets are then set on `{target}`, and the task "
+        "waits until you have pointed it there and started it.",
+    )
+
+
+def _retire(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.core.proof.retirement import retention_of
+
+    source = ctx.row.source
+    info = ctx.admin.topic(source)
+    keeps = retention_of(info) if info else None
+    kept = f"{keeps}" if keeps is not None else "for ever: its records are not copied anywhere by this"
+    return (
+        f"Delete {source} for good?",
+        f"`{source}` (topic id `{asking.about['topic_id']}`) was moved to `{ctx.row.target}`. Nobody reads or writes "
+        f"it. It keeps records {kept}.\n\nAfter your answer everybody is denied for {ctx.spec.retire.scream_test}, "
+        "then it is looked at again and deleted. **This cannot be undone.**",
+    )
+
+
+_TEXTS: Mapping[Ask, tuple[Callable[..., Text], str, str]] = {
+    Ask.PLAN: (_plan, "Approve", "Reject"),
+    Ask.ABORT_TRANSACTIONS: (_transactions, "Abort", "Leave them"),
+    Ask.STOP_BY_HAND: (_stop_by_hand, "Confirm", "Refuse"),
+    Ask.CUTOVER: (_cutover, "Approve", "Reject"),
+    Ask.START_BY_HAND: (_start_by_hand, "Confirm", "Refuse"),
+    Ask.STOP_GROUP: (_stop_group, "Confirm", "Refuse"),
+    Ask.RETIRE: (_retire, "Delete it", "Keep it"),
+}
+"""Of each question: its text, the answer that means yes, the answer that means no."""

@@ -1,0 +1,78 @@
+"""What a task waits with in the triggerer, by what the engine waits for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.drain_inputs import DrainInputs
+from topicshift.core.drain.names import suffix
+from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.words import Step
+
+FROZEN_S, CALM_S, LATE_S = 2.0, 10.0, 15.0
+"""Seconds to the next look: while producers stand still, while nobody is held up, and where Kafka ends it by itself."""
+
+LONG = timedelta(days=2)
+"""Longest wait of one trigger where nothing ends it; the task looks then and waits on."""
+
+
+def trigger_for(ctx: MigrationContext, decision: Decision, consumer: str, *, woken: bool) -> Any:
+    """The trigger that fits. ``woken``: this task has waited before, so it waits a little longer before it looks."""
+    from topicshift_airflow.triggers.journal import ClockTrigger
+
+    if decision.rule == "gate":
+        return _gate(ctx, pause_s=4.0 if woken else 1.0)
+    if decision.rule == "drained" and decision.step is Step.DRAIN:
+        return _drain(ctx, consumer)
+    now = ctx.clock.now()
+    if decision.until:
+        until = datetime.fromisoformat(decision.until)
+        moment = until if decision.rule == "screamed" else min(until, now + timedelta(seconds=LATE_S))
+    else:
+        moment = now + timedelta(seconds=CALM_S if ctx.record().freeze is None else FROZEN_S)
+    return ClockTrigger(moment=moment.timestamp())
+
+
+def _inputs(ctx: MigrationContext, consumer: str) -> dict[str, Any]:
+    readers = [r.model_dump(mode="json") for r in ctx.spec.readers]
+    return {**DrainInputs.from_spec(ctx.spec, consumer=consumer).values(), "readers": readers}
+
+
+def _common(ctx: MigrationContext, consumer: str, deadline: datetime) -> dict[str, Any]:
+    return {
+        "kafka_conn_id": ctx.spec.kafka_conn_id,
+        "migration_id": ctx.row.migration_id,
+        "inputs": _inputs(ctx, consumer),
+        "deadline": deadline.timestamp(),
+    }
+
+
+def _gate(ctx: MigrationContext, *, pause_s: float) -> Any:
+    from topicshift_airflow.triggers.drain import GateTrigger
+
+    return GateTrigger(
+        **_common(ctx, "", ctx.begin_by or ctx.clock.now() + LONG),
+        budget_s=ctx.spec.freeze_budget.total_seconds(),
+        pause_s=pause_s,
+    )
+
+
+def _drain(ctx: MigrationContext, consumer: str) -> Any:
+    from topicshift_airflow.triggers.drain import DrainTrigger
+
+    record = ctx.record()
+    fence, freeze = ctx.fence_of(record), record.freeze
+    return DrainTrigger(
+        **_common(ctx, consumer, freeze.act_until if freeze is not None else ctx.clock.now() + LONG),
+        fence={
+            "offsets": {str(p): o for p, o in fence.offsets.items()},
+            "topic_id": fence.topic_id,
+            "taken_at": fence.taken_at,
+        },
+        progress_name=f"drain_progress{suffix(consumer)}.json",
+        owner=ctx.claim.owner,
+        epoch=ctx.claim.epoch,
+        alarm_after_s=ctx.spec.alarm_after.total_seconds(),
+    )
