@@ -15,6 +15,7 @@ from topicshift.acts.observe import observe
 from topicshift.core import errors
 from topicshift.core.engine.decision import Decision, Kind
 from topicshift.core.engine.engine import Wanted, next_act
+from topicshift.core.engine.trace import dump
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import ORDER, Act, Ask, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
@@ -137,7 +138,8 @@ def perform(ctx: MigrationContext, view: View, decision: Decision) -> str | None
     run = performer(ctx, act)
     if run is None:
         return f"{act.value} is for another task: {decision.why}"
-    got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S)
+    trace = {"rule": decision.rule, "why": decision.why, "view": dump(view)}
+    got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S, trace=trace)
     if got is None:
         seat = ctx.journal.seat(view.record.migration_id)
         return f"{seat.holder} is at {seat.act}" if seat is not None else "somebody else acts"

@@ -267,7 +267,14 @@ class FakeJournal:
             return after
 
     def take_seat(
-        self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
+        self,
+        claim: Claim,
+        act: str,
+        subject: str,
+        holder: str,
+        *,
+        lasts_s: float,
+        trace: Mapping[str, Any] | None = None,
     ) -> tuple[Claim, Seat] | None:
         """Become the one who acts; None while another holder's act is under way."""
         with self._lock:
@@ -287,6 +294,9 @@ class FakeJournal:
                 row.migration_id, act, subject, holder, ownership.next_try(before, act, subject), row.epoch, at, until
             )
             self._seats[row.migration_id] = seat
+            if trace is not None:
+                said = {"act": act, "subject": subject, "holder": holder, **trace}
+                self._append(row, "act", claim.owner, audit.plain(said), at)
             return replace(claim, epoch=row.epoch), seat
 
     def leave_seat(self, seat: Seat) -> None:

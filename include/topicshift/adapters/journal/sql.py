@@ -387,10 +387,17 @@ class SqlJournal:
         return self._db().write(work)
 
     def take_seat(
-        self, claim: Claim, act: str, subject: str, holder: str, *, lasts_s: float
+        self,
+        claim: Claim,
+        act: str,
+        subject: str,
+        holder: str,
+        *,
+        lasts_s: float,
+        trace: Mapping[str, Any] | None = None,
     ) -> tuple[Claim, Seat] | None:
         """Become the one who acts; see :meth:`topicshift.ports.Journal.take_seat`."""
-        at = self._now()
+        at, said = self._now(), audit.plain({"act": act, "subject": subject, "holder": holder, **(trace or {})})
         now = datetime.fromisoformat(at)
         until = (now + timedelta(seconds=lasts_s)).isoformat(timespec="microseconds")
 
@@ -416,6 +423,8 @@ class SqlJournal:
             number = ownership.next_try(before, act, subject)
             seat = Seat(claim.migration_id, act, subject, holder, number, head.epoch, at, until)
             rows.put_seat(connection, seat, new=before is None)
+            if trace is not None:
+                rows.append_event(connection, head, kind="act", actor=claim.owner, data=said, at=at, values={})
             return replace(claim, epoch=head.epoch), seat
 
         return self._db().write(work)
