@@ -16,20 +16,10 @@ from topicshift.core.engine.words import Ask, MigrationState, StepState
 from topicshift.core.spec.model import Cutover
 
 KEPT: Final = frozenset(
-    [
-        "act_until",
-        "at",
-        "attempt",
-        "error",
-        "lease_until",
-        "question",
-        "said",
-        "started_at",
-        "substance",
-        "taken_at",
-        "until",
-        "why",
-    ]
+    (
+        *("act_until", "at", "attempt", "error", "lease_until", "question", "said", "started_at", "substance"),
+        *("taken_at", "until", "why"),
+    )
 )
 """Keys of a journal row's data that rules look at."""
 
