@@ -25,7 +25,7 @@ from topicshift.core.errors import (
 BUDGET_S = 120
 ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
 kills = st.lists(st.integers(0, 260), min_size=1, max_size=4)
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=12, deadline=None)
 
 
 def is_done(w: World) -> None:

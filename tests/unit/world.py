@@ -158,6 +158,7 @@ class World:
         self.claim: Claim = self.open()
         self.before = self.acls()
         """ACLs of the source before the migration."""
+        self.cluster.calls.clear()
         self.cluster.on_call = self.fuse.burn
 
     @property
@@ -281,9 +282,19 @@ class World:
 
     def answer(self, asking: Asking, said: Any = "yes", actor: str = "user:ada") -> None:
         """A person sees the question, and answers it."""
+        self.show(asking)
+        self.answer_late(asking, said, actor)
+
+    def show(self, asking: Asking) -> None:
+        """A person sees the question."""
         ctx = self.context()
         ctx.refresh()
         record_question(ctx, asking.ask, asking.subject, asking.about, asking.decision.why)
+
+    def answer_late(self, asking: Asking, said: Any = "yes", actor: str = "user:ada") -> None:
+        """A person answers a question that was shown a while ago."""
+        ctx = self.context()
+        ctx.refresh()
         record_answer(ctx, asking.ask, asking.subject, asking.about, said, actor=actor)
 
     def until_done(self, kills: Sequence[int], **how: Any) -> Done:

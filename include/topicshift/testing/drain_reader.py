@@ -1,8 +1,7 @@
-"""A drain reader over any :class:`ClusterAdmin`: for fakes, and for what has no asynchronous calls of its own."""
+"""A drain reader over a cluster in memory."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from topicshift.core.drain.decision import Tail, TailRange
@@ -12,7 +11,7 @@ from topicshift.ports import ClusterAdmin
 
 
 class AdminDrainReader:
-    """A :class:`DrainReader` over a :class:`ClusterAdmin` (a fake, or any other implementation), calls in threads.
+    """:class:`topicshift.ports.DrainReader` over a :class:`ClusterAdmin` in memory: each call answers at once.
 
     ``tails`` reads ranges; without it everything in doubt is unknown. Whether a listing is complete is told from the
     operations that DescribeCluster allows, or from there being no authorizer.
@@ -28,36 +27,34 @@ class AdminDrainReader:
 
     async def topic(self, name: str) -> tuple[str, int] | None:
         """Id and partition count of the topic."""
-        info = await asyncio.to_thread(self._admin.topic, name)
+        info = self._admin.topic(name)
         return None if info is None else (info.topic_id, info.partitions)
 
     async def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
         """Offsets of each partition asked."""
-        return await asyncio.to_thread(self._admin.offsets, topic, list(partitions))
+        return self._admin.offsets(topic, list(partitions))
 
     async def listing(self) -> GroupListing:
         """The groups, complete where DESCRIBE on the cluster is allowed or no authorizer filters."""
-        groups, cluster = await asyncio.gather(
-            asyncio.to_thread(self._admin.groups), asyncio.to_thread(self._admin.cluster)
-        )
+        groups, cluster = self._admin.groups(), self._admin.cluster()
         complete = cluster.authorizer is False or bool((cluster.authorized or frozenset()) & {"DESCRIBE", "ALL"})
         why = "" if complete else "this client has no DESCRIBE on the cluster, so groups may be hidden from it"
         return GroupListing(tuple(groups), complete, why)
 
     async def describe(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
         """Describe groups."""
-        return await asyncio.to_thread(self._admin.describe_groups, list(groups))
+        return self._admin.describe_groups(list(groups))
 
     async def commits(self, groups: Sequence[str], topic: str, partitions: Iterable[int]) -> dict[str, GroupCommits]:
         """Commits by explicit partition."""
-        return await asyncio.to_thread(self._admin.commits, list(groups), topic, list(partitions))
+        return self._admin.commits(list(groups), topic, list(partitions))
 
     async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
         """Read ranges with the function given, or answer that nobody can."""
         wanted = list(ranges)
         if self._tails is None:
             return {r: Tail(found=False, complete=False, error="there is no reader of tails here") for r in wanted}
-        return dict(await asyncio.to_thread(self._tails, topic, wanted))
+        return dict(self._tails(topic, wanted))
 
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """Not known here."""
@@ -69,4 +66,4 @@ class AdminDrainReader:
 
     async def close(self) -> None:
         """Close the admin."""
-        await asyncio.to_thread(self._admin.close)
+        self._admin.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
-from topicshift.adapters.executor import run_async
 from topicshift.core.errors import TopicshiftError
 
 
@@ -26,8 +27,15 @@ class InlineExecutor:
             return error
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """The result of a coroutine."""
-        return run_async(work)
+        """The result of a coroutine, on a loop that is kept: making one takes longer than most coroutines."""
+        global _loop
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+        return _loop.run_until_complete(work())
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+atexit.register(lambda: _loop.close() if _loop is not None else None)
 
 
 class FakeVerifier:

@@ -261,9 +261,13 @@ def transactions_settled(view: View) -> Decision | None:
     return answered(view, Ask.ABORT_TRANSACTIONS, why) or act(Act.ABORT_TRANSACTIONS, why)
 
 
-@rule(lambda r: before_freeze(r) or certifying(r), Fact.RETENTION)
+@rule(before_freeze, Fact.RETENTION, step=Step.STOP_PRODUCERS)
 def retention_long_enough(view: View) -> Decision | None:
     """Records live until every group has read them."""
+    return _retention(view)
+
+
+def _retention(view: View) -> Decision | None:
     if not view.record.done(Row.LENGTHEN_RETENTION):
         return act(Act.LENGTHEN_RETENTION, "whether records could expire unread was not looked at yet")
     if isinstance(view.retention_at_risk, Unknown):
@@ -420,6 +424,12 @@ def still_stopped(view: View) -> Decision | None:
     if running:
         return resume("FenceBroken", f"a producer runs again before the switch: {named(view, running)}")
     return wait(f"producers cannot be observed: {named(view, open_)}") if open_ else None
+
+
+@rule(certifying, Fact.RETENTION)
+def retention_holds(view: View) -> Decision | None:
+    """A retention that somebody put back is lengthened again while groups still read."""
+    return _retention(view)
 
 
 @rule(certifying, Fact.DRAIN, Fact.VERIFIER, step=Step.DRAIN)

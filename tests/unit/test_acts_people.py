@@ -1,0 +1,191 @@
+"""What people do: they answer, stop and start what no controller moves, and have hanging transactions aborted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.world import SOURCE, TARGET, World
+
+from topicshift.core.engine.words import Ask, Row, Step
+from topicshift.core.errors import DrainTimedOut, Refused
+from topicshift.testing.fakes import FakeTransaction
+
+BY_HAND = {
+    "producers": [{"name": "legacy", "kind": "manual"}, {"name": "checkout", "principal": "User:checkout"}],
+    "consumers": [{"name": "ledger", "group": "ledger-g", "kind": "manual"}],
+}
+ASKED = {"approvals": {"plan": "auto", "cutover": "required", "retire": "auto"}}
+
+
+def moves(w: World, name: str, topic: str | None) -> None:
+    """A person stops an application (None), or starts it on a topic."""
+    apps = w.controllers["manual"]
+    apps.running[name] = topic is not None
+    if topic is not None:
+        apps.topic[name] = topic
+    if name == "ledger" and topic is None:
+        w.leave("ledger-g")
+    elif name == "ledger" and topic is not None:
+        w.join("ledger-g", topic)
+
+
+def test_what_a_person_moves_is_asked_for_and_seen_before_anything_goes_on() -> None:
+    w = World(**BY_HAND)
+    asking = w.asks()
+    assert (asking.ask, asking.about["stop"]) == (Ask.STOP_BY_HAND, ["legacy"])
+    assert w.state(Row.FREEZE) is None, "the freeze's clock does not run while a person walks to a machine"
+    moves(w, "legacy", None)
+    w.answer(asking)
+    asking = w.asks()
+    assert (asking.ask, asking.about["start"]) == (Ask.START_BY_HAND, ["legacy"])
+    assert (w.state(Row.FREEZE), w.state(Row.SWITCH_PRODUCERS)) == ("intended", "intended")
+    moves(w, "legacy", TARGET)
+    w.answer(asking)
+    asking = w.asks()
+    assert (asking.ask, asking.subject) == (Ask.STOP_GROUP, "ledger-g")
+    w.answer(asking)
+    assert "still has 1 member(s)" in w.waits(patience_s=1)
+    moves(w, "ledger", None)
+    assert "a person has to start it on the target" in w.waits(patience_s=1)
+    assert set(w.cluster.commits(["ledger-g"], TARGET, range(6))["ledger-g"].offsets.values()) == {0}
+    moves(w, "ledger", TARGET)
+    w.advanced()
+    assert w.journal.current(w.claim.migration_id).state == "done"
+    assert w.events("group_switched")[0]["seeded"] == {str(p): 0 for p in range(6)}
+
+
+def test_a_group_is_seeded_at_the_log_start_and_keeps_what_it_has() -> None:
+    w = World(**BY_HAND | {"producers": [{"name": "checkout", "principal": "User:checkout"}]})
+    asking = w.asks()
+    assert asking.ask is Ask.STOP_GROUP
+    w.cluster.produce(TARGET, 0, records=5)
+    w.cluster.delete_records(TARGET, 0, 2)
+    w.cluster.commit("ledger-g", TARGET, {1: 0})
+    moves(w, "ledger", None)
+    w.answer(asking)
+    w.waits(patience_s=1)
+    assert w.data(Row.SWITCH_GROUP, "ledger-g")["seeded"] == {"0": 2, "2": 0, "3": 0, "4": 0, "5": 0}
+
+
+def test_commits_that_were_reset_while_a_person_starts_the_group_are_seeded_again() -> None:
+    w = World(**BY_HAND | {"producers": [{"name": "checkout", "principal": "User:checkout"}]})
+    moves(w, "ledger", None)
+    w.answer(w.asks())
+    w.waits(patience_s=1)
+    del w.cluster._groups["ledger-g"].commits[TARGET, 3]
+    w.waits(patience_s=1)
+    assert w.cluster.commits(["ledger-g"], TARGET, [3])["ledger-g"].offsets == {3: 0}
+
+
+def test_a_resume_names_whom_a_person_has_to_start() -> None:
+    w = World(**BY_HAND)
+    asking = w.asks()
+    moves(w, "legacy", None)
+    w.answer(asking)
+    w.cluster.commit("ledger-g", SOURCE, {0: 9})
+    w.waits(patience_s=2)
+    w.advanced(wanted="resume")
+    assert w.events("producers_resumed")[0]["start_by_hand"] == ["legacy"]
+    assert any("START BY HAND on payments: legacy" in line for line in w.said)
+    second = w.asks()
+    assert second.about != asking.about, "a stop that was confirmed for an earlier freeze counts for that one alone"
+
+
+def test_a_rollback_names_the_groups_that_a_person_has_to_start_again() -> None:
+    consumers = [{"name": n, "group": f"{n}-g", "kind": k} for n, k in (("ledger", "manual"), ("search", "route"))]
+    w = World(consumers=consumers)
+    moves(w, "ledger", None)
+    w.answer(w.asks())
+    w.advance(patience_s=1)
+    w.advanced(wanted="rollback")
+    assert w.data(Row.ROLLBACK)["start_by_hand"] == ["ledger (group ledger-g)"]
+    assert w.apps.topic["search"] == SOURCE
+
+
+# ---------------------------------------------------------------------------------------------------- the cut-over
+
+
+@pytest.mark.parametrize(("said", "error"), [("no", Refused), ("silence", DrainTimedOut)])
+def test_without_a_yes_to_the_cut_over_producers_resume_on_the_source(said: str, error: Any) -> None:
+    w = World(**ASKED)
+    asking = w.asks()
+    assert (asking.ask, w.where()) == (Ask.CUTOVER, {(SOURCE, False)})
+    w.answer(asking, said)
+    with pytest.raises(error, match="producers are back on the source"):
+        w.advance()
+    assert w.where() == {(SOURCE, True)} and w.acls() == w.before
+
+
+def test_a_yes_to_one_cut_over_is_none_to_the_next() -> None:
+    w = World(**ASKED)
+    first = w.asks()
+    w.show(first)
+    w.advanced(wanted="resume")
+    w.write(partition=1)
+    w.drain("ledger-g")
+    w.drain("fraud-g")
+    second = w.asks()
+    assert second.about != first.about
+    w.show(second)
+    with pytest.raises(Refused, match="counts for nothing"):
+        w.answer_late(first)
+    assert w.state(Row.SWITCH_PRODUCERS) in (None, "undone")
+    w.answer(second)
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+
+
+def test_an_approval_that_the_spec_gives_is_in_the_audit_trail() -> None:
+    w = World()
+    w.advanced()
+    assert {e["act"] for e in w.events("approved")} == {Ask.PLAN, Ask.CUTOVER}
+    assert {e["how"] for e in w.events("approved")} == {"auto"}
+
+
+# ------------------------------------------------------------------------------------------------ the transactions
+
+
+def hanging(w: World) -> FakeTransaction:
+    """A transaction that no coordinator will end."""
+    w.advanced(until=Step.CREATE_TARGET)
+    transaction = w.cluster.begin("tx-1")
+    transaction.produce(SOURCE, 0, 2)
+    w.cluster.forget_transaction(transaction)
+    w.clock.advance(2000)
+    return transaction
+
+
+def test_a_hanging_transaction_is_aborted_on_a_persons_word_alone() -> None:
+    w = World()
+    hanging(w)
+    asking = w.asks()
+    assert asking.ask is Ask.ABORT_TRANSACTIONS and len(asking.about["abort"]) == 1
+    assert "abort_transaction" not in w.cluster.calls and w.state(Row.FREEZE) is None
+    w.answer(asking)
+    w.drain("ledger-g")
+    w.drain("fraud-g")
+    w.advance(until=Step.STOP_PRODUCERS, patience_s=1)
+    assert w.cluster.calls.count("abort_transaction") == 1
+    actors = [(e.kind, e.actor) for e in w.journal.events(w.claim.migration_id) if "transaction" in e.kind]
+    assert actors == [("transaction_abort_begun", "user:ada"), ("transaction_aborted", "user:ada")]
+
+
+def test_without_a_yes_nothing_is_aborted_and_nobody_is_stopped() -> None:
+    w = World()
+    hanging(w)
+    w.answer(w.asks(), "no")
+    with pytest.raises(Refused, match="hang on the source"):
+        w.advance()
+    assert "abort_transaction" not in w.cluster.calls
+    assert w.where() == {(SOURCE, True)}
+
+
+def test_a_transaction_to_which_a_record_was_added_is_asked_about_again() -> None:
+    w = World()
+    transaction = hanging(w)
+    w.answer(w.asks())
+    transaction.produce(SOURCE, 0, 1)
+    w.cluster.forget_transaction(transaction)
+    w.clock.advance(2000)
+    assert w.asks().ask is Ask.ABORT_TRANSACTIONS
+    assert "abort_transaction" not in w.cluster.calls
