@@ -256,7 +256,7 @@ MUTATIONS = (
     Mutation(
         "marked by hand: a certificate of another fence will do",
         "include/topicshift/acts/on_record.py",
-        "if paper.fence_offsets != fence.offsets:",
+        "if paper.fence_offsets != fence.fence_offsets:",
         "if False:",
         ("tests/unit/test_marked_by_hand.py",),
     ),

@@ -15,12 +15,13 @@ from tests.integration.drain_cases import Kit
 
 from lab.broker import EmbeddedBroker
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.drain_inputs import DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.kafka import commits
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.drain.certificate import Verdict
+from topicshift.core.fence.point import FencePoint
 
 pytestmark = pytest.mark.broker
 
@@ -102,7 +103,7 @@ def test_while_waiting_only_the_open_group_is_asked(
     kit, topic, names = surveyed
     reader = KafkaDrainReader.from_config(broker.config())
     counting = Counting(reader, monkeypatch)
-    fence = FencePoint(kit.ends(topic, PARTITIONS), kit.topic_id(topic))
+    fence = FencePoint(topic=topic, topic_id=kit.topic_id(topic), fence_offsets=kit.ends(topic, PARTITIONS))
     taker = DrainTaker(reader, DrainInputs(topic, declared=tuple(names), compare=False), fence=fence)
 
     async def follow() -> Verdict:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from topicshift.acts.fence import fence, recheck, rehearse, unfence
+from topicshift.commands.drain_options import fence_of_file
 from topicshift.core.errors import (
     AccessDenied,
     DrainTimedOut,
     FenceBroken,
     NotFound,
     Refused,
+    SpecError,
     Transient,
     Unreadable,
 )
@@ -87,7 +91,7 @@ def world() -> World:
 
 def test_a_quiet_source_is_fenced_within_the_settle_time_and_a_bit(world: World) -> None:
     record = world.fence()
-    assert record.offsets == {0: 5, 1: 0, 2: 0}
+    assert record.fence_offsets == {0: 5, 1: 0, 2: 0}
     assert sum(world.clock.slept) <= 0.71
     assert record.acls_added == [DENY]
     assert record.acls_before == sorted([LEGACY, CHECKOUT, OLD_DENY])
@@ -99,6 +103,22 @@ def test_a_quiet_source_is_fenced_within_the_settle_time_and_a_bit(world: World)
     assert row is not None
     assert row.state == "done"
     assert FenceRecord.model_validate(row.data["record"]) == record
+
+
+def test_the_file_that_the_fence_step_leaves_is_read_by_command_line_and_spark_alike(
+    world: World, tmp_path: Path
+) -> None:
+    import order_proof
+
+    file = tmp_path / "fence.json"
+    record = world.fence()
+    file.write_text(record.model_dump_json(indent=2))
+    assert json.loads(file.read_text())["fence_offsets"] == {"0": 5, "1": 0, "2": 0}
+    assert fence_of_file(file, SOURCE) == order_proof.load_fence(str(file), SOURCE) == record.point
+    assert record.point.topic_id == record.topic_id and record.point.fence_offsets == {0: 5, 1: 0, 2: 0}
+    for read in (fence_of_file, lambda path, topic: order_proof.load_fence(str(path), topic)):
+        with pytest.raises(SpecError, match=f"of topic {SOURCE}, not orders"):
+            read(file, "orders")
 
 
 def test_the_intent_is_written_before_the_first_deny(world: World) -> None:
@@ -129,7 +149,7 @@ def test_a_writer_that_goes_round_the_toggle_is_caught_and_named(world: World) -
 def test_one_late_record_only_delays_the_fence(world: World) -> None:
     once = iter([True])
     world.during = lambda s: world.cluster.produce(SOURCE, 1) if s > 0.3 and next(once, False) else None
-    assert world.fence().offsets == {0: 5, 1: 1, 2: 0}
+    assert world.fence().fence_offsets == {0: 5, 1: 1, 2: 0}
 
 
 def test_a_commit_marker_after_the_stop_only_delays_the_fence(world: World) -> None:
@@ -138,7 +158,7 @@ def test_a_commit_marker_after_the_stop_only_delays_the_fence(world: World) -> N
     once = iter([True])
     world.during = lambda s: open_.commit() if s > 0.3 and next(once, False) else None
     record = world.fence()
-    assert record.offsets[0] == 5 + 2 + 1
+    assert record.fence_offsets[0] == 5 + 2 + 1
     assert any("transactional id tx-1" in t for t in world.said)
 
 
@@ -308,7 +328,7 @@ def test_a_new_fence_after_unfencing_has_new_offsets(world: World) -> None:
     world.fence()
     world.unfence()
     world.cluster.produce(SOURCE, 1, 4)
-    assert world.fence().offsets == {0: 5, 1: 4, 2: 0}
+    assert world.fence().fence_offsets == {0: 5, 1: 4, 2: 0}
     assert DENY in world.cluster.acls()
 
 

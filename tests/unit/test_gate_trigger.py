@@ -101,7 +101,7 @@ class Full:
                 topic="payments",
                 topic_id="id",
                 partitions=1,
-                offsets={0: 4},
+                fence_offsets={0: 4},
                 began_at=NOW.isoformat(),
                 taken_at=NOW.isoformat(),
                 settings=FenceSettings(),

@@ -78,7 +78,7 @@ class World:
             topic=SOURCE,
             topic_id=self.topic_id,
             partitions=2,
-            offsets=offsets or {0: 0, 1: 0},
+            fence_offsets=offsets or {0: 0, 1: 0},
             began_at="2026-01-01T00:00:00Z",
             taken_at="2026-01-01T00:00:01Z",
             settings=FenceSettings(),

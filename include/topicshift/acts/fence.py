@@ -90,7 +90,7 @@ def fence(
             topic=source,
             topic_id=data["topic_id"],
             partitions=data["partitions"],
-            offsets={p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None},
+            fence_offsets={p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None},
             began_at=began.isoformat(),
             taken_at=datetime.fromtimestamp(last.ended, UTC).isoformat(),
             settings=settings,

@@ -82,7 +82,7 @@ def _drain_gap(
         return "the drain certificate cannot be read"
     if paper.topic != fence.topic or not same_topic_id(paper.topic_id, fence.topic_id):
         return f"the drain certificate speaks of another topic ({paper.topic}, id {paper.topic_id})"
-    if paper.fence_offsets != fence.offsets:
+    if paper.fence_offsets != fence.fence_offsets:
         return f"the drain certificate of {paper.taken_at} speaks of another fence than the one of {fence.taken_at}"
     verdicts = {g.group: g.verdict for g in paper.groups}
     if paper.verdict is not Verdict.DRAINED:

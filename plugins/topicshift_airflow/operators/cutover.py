@@ -202,8 +202,8 @@ class StopAndFence(AskingOperator):
             unnamed_route_producers=_unnamed(states),
         )
         self.evidence_url = run.write("fence.json", record.model_dump_json(indent=2))
-        run.event("fenced", {"offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
-        return {"fence_offsets": sum(record.offsets.values()), "partitions": len(record.offsets)}
+        run.event("fenced", {"fence_offsets": record.fence_offsets, "topic_id": record.topic_id})
+        return {"records": record.records, "partitions": record.partitions}
 
 
 def _unnamed(states: Sequence[ParticipantState]) -> list[str]:

@@ -181,7 +181,6 @@ class Drain(Deferring):
 
     def _look(self, run: Run) -> Any:
         from topicshift.acts.drain import take_certificate
-        from topicshift.acts.drain_inputs import FencePoint
         from topicshift.adapters.kafka.reader import KafkaDrainReader
         from topicshift_airflow.triggers.drain import DrainTrigger, inputs_of
 
@@ -192,7 +191,7 @@ class Drain(Deferring):
             certificate = take_certificate(
                 reader,
                 inputs_of(inputs, readers=True),
-                fence=FencePoint.of(fence),
+                fence=fence.point,
                 now=run.clock.now,
                 issued_by=run.owner,
             )

@@ -166,11 +166,8 @@ class OrderProof(_MigrationJob):
     def prepare(self, run: Run, context: Mapping[str, Any]) -> list[str]:
         """The fence bounds the source; the spec names the sequence header if records carry one."""
         fence = work_folder() / run.row.migration_id / f"fence-{context['ti'].try_number}.json"
-        record = read_fence(run)
         fence.parent.mkdir(parents=True, exist_ok=True)
-        fence.write_text(
-            json.dumps({"fence_offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
-        )
+        fence.write_text(read_fence(run).point.model_dump_json())
         header = run.spec.ordering.sequence_header
         return [
             "--source", run.row.source, "--target", run.row.target, "--fence", str(fence),

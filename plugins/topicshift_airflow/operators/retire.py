@@ -55,7 +55,7 @@ def look_at_source(run: Run) -> list[Finding]:
         run.row,
         run.spec,
         topic_id=fence.topic_id,
-        fence_offsets=fence.offsets,
+        fence_offsets=fence.fence_offsets,
         admin=run.admin,
         journal=run.journal,
         clock=run.clock,

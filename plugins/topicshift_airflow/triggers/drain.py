@@ -169,7 +169,6 @@ class DrainTrigger(_DrainWait):
 
     async def wait(self) -> dict[str, Any]:
         """Follow the drain; log each change, raise alarms, keep the series."""
-        from topicshift.acts.drain_inputs import FencePoint
         from topicshift.acts.drain_watch import DrainWatch
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.drain.certificate import Verdict
@@ -185,7 +184,7 @@ class DrainTrigger(_DrainWait):
                 "message": "fence.json is missing; clear stop_producers.fence.",
                 "retryable": False,
             }
-        taker = await self.taker(FencePoint.of(FenceRecord.model_validate_json(data)), self.alarm_after_s)
+        taker = await self.taker(FenceRecord.model_validate_json(data).point, self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         said, written = "", 0.0
