@@ -34,13 +34,13 @@ from topicshift.core.errors import SpecError, Unreadable
 from topicshift.core.files import write_whole
 from topicshift.core.impact import report as model
 from topicshift.core.impact.findings import findings
-from topicshift.core.impact.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, rules_at
+from topicshift.core.impact.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_counts, names_to_try, rules_at
 from topicshift.core.impact.partitioning import RULES, KeyHashes
 from topicshift.core.impact.sampling import CONFIDENCE, Design
 from topicshift_spark import impact_groups, impact_query
 from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
 from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges
-from topicshift_spark.impact_scan import ScanPlan, Sums, merge, nothing
+from topicshift_spark.impact_scan import PAIRS_KEPT, ScanPlan, Sums, merge, nothing
 from topicshift_spark.result import prepare_folder, run, write_json
 from topicshift_spark.session import cores, get_session, ship_code
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
@@ -286,13 +286,13 @@ def impact_of(
     part = figures.partitioner(request.max_unexplained, frozen.edges_ms)
     totals = figures.totals()
     kind = model.kind_of(totals["records"], totals["keyed_records"])
-    groups = _groups(request, frozen, part.name or "murmur2", figures.burst, unread) if request.commits else []
+    groups = _groups(request, frozen, part, figures.burst, unread) if request.commits else []
     result = model.Impact(
         topic=frozen.topic.name,
         topic_id=frozen.topic.topic_id,
         taken_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         kind=kind,
-        in_place=model.in_place(kind),
+        in_place=model.in_place(kind, ordered=bool(figures.keyed.sum())),
         **totals,
         partitioner=part,
         slices=figures.slices(frozen.edges_ms, part),
@@ -349,23 +349,22 @@ def _earlier(sums: Sums, plan: ScanPlan, max_unexplained: float) -> list[RuleAt]
     """Earlier partition counts, looked for among the pairs that today's best rule leaves unexplained."""
     import numpy as np
 
-    keyed = int(sums.keyed.sum())
-    totals = {
-        bit: sum(int(r.sum()) for mask, (_, r) in sums.buckets.items() if mask >> bit & 1) for bit in range(len(RULES))
-    }
-    ranked = sorted(totals, key=lambda bit: (-totals[bit], bit))
-    if not sums.pairs or keyed - totals[ranked[0]] <= max_unexplained * keyed:
+    records = {mask: int(r.sum()) for mask, (_, r) in sums.buckets.items()}
+    total = sum(records.values())
+    explained = [sum(n for mask, n in records.items() if mask >> bit & 1) for bit in range(len(RULES))]
+    if not sums.pairs or total - max(explained) <= max_unexplained * total:
         return []
-    hashes, lies_in, weights = (np.concatenate([pair[i] for pair in sums.pairs]) for i in range(3))
-    names = sorted({rule.hash for rule in RULES})
-    values = {name: hashes[:, i] for i, name in enumerate(names)}
-    return earlier_counts(KeyHashes(values), lies_in, weights, plan.partitions, [RULES[bit].name for bit in ranked[:3]])
+    # The tasks hold keys at random, so some of them are as good a sample as all.
+    hashes, lies_in, weights = (np.concatenate([pair[i] for pair in sums.pairs])[-PAIRS_KEPT:] for i in range(3))
+    values = {name: hashes[:, i] for i, name in enumerate(sorted({rule.hash for rule in RULES}))}
+    names = names_to_try(explained, total, plan.partitions)
+    return earlier_counts(KeyHashes(values), lies_in, weights, plan.partitions, names)
 
 
 def _groups(
     request: Request,
     frozen: Frozen,
-    rule: str,
+    part: model.Partitioner,
     burst: float,
     unread: Callable[[impact_groups.Tails], impact_groups.Cells],
 ) -> list[model.GroupImpact]:
@@ -378,7 +377,9 @@ def _groups(
     where = impact_groups.starts(commits, frozen.log_ranges)
     ranges = impact_groups.tails(where, frozen.log_ranges)
     design = sampled(ranges, request.sample if not frozen.design.whole else None, request.seed)
-    tails = impact_groups.Tails(design, where, count, tuple(m for m in request.candidates if m > count), rule)
+    larger = tuple(m for m in request.candidates if m > count)
+    rule = part.name or "murmur2"
+    tails = impact_groups.Tails(design, where, count, larger, rule, part.empty_keys == "spread")
     return group_impacts(unread(tails) if design.offsets else {}, tails, commits, burst=burst)
 
 

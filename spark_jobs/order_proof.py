@@ -10,7 +10,7 @@ stable offset of now. Checked, per key: one partition in each topic; sequence nu
 number of the target below the last one of the source; no number missing between the first and the last; repeats
 counted; keyed placement in the target as Java's murmur2 predicts; no record of the source behind the fence.
 
-``--fence`` is a JSON file with ``fence_offsets`` (the fence evidence or a drain certificate). Without
+``--fence`` is the run's ``fence.json`` (or a drain certificate up to a fence). Without
 ``--sequence-header`` order and loss are not proven, and the result says so. The answer is ``DIR/order_proof.json``;
 exit code 0 proven (or partly, without a header), 3 violated, 4 unknown, 2 wrong use.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import hmac
-import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 
 from topicshift.core.errors import NotFound, SpecError, Unreadable
+from topicshift.core.fence.point import FencePoint
 from topicshift.core.kafka.cluster import PartitionOffsets
 from topicshift.core.proof.order import Example, Facts, Name, OrderProof, Side, prove
 from topicshift.core.proof.verification import same_topic_id
@@ -47,29 +47,13 @@ _SETTINGS = {"spark.ui.enabled": "false"}
 _OPTIONS = {"kafka.fetch.max.wait.ms": "20", "kafka.enable.metrics.push": "false"}
 
 
-def load_fence(path: str) -> tuple[dict[int, int], str | None]:
-    """The fence offsets, and the topic id that stands beside them if any.
-
-    Raises ``SpecError`` for a file that is not JSON with ``fence_offsets`` (or a plain object partition: offset).
-    """
+def load_fence(path: str, source: str) -> FencePoint:
+    """The fence of the source. Raises ``SpecError`` for a file that is none, or is another topic's."""
     try:
-        value = json.loads(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise SpecError(f"--fence {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise SpecError(f"--fence {path} is not JSON ({error}).") from error
-    offsets = value.get("fence_offsets", value) if isinstance(value, dict) else None
-    try:
-        found = {int(p): int(o) for p, o in (offsets or {}).items()}
-    except (AttributeError, TypeError, ValueError):
-        found = {}
-    if not found:
-        raise SpecError(
-            f"--fence {path} has no fence_offsets. Give fence.json, a drain certificate, or an object "
-            '{"0": 1234, ...} with the offset of every partition.'
-        )
-    topic_id = value.get("topic_id")
-    return found, topic_id if isinstance(topic_id, str) else None
+    return FencePoint.read(data, where=f"--fence {path}", topic=source)
 
 
 class _Digest:
@@ -248,8 +232,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     source: str,
     target: str,
     *,
-    fence: Mapping[int, int] | None = None,
-    fence_topic_id: str | None = None,
+    fence: FencePoint | None = None,
     header: str | None = None,
     show_keys: bool = False,
     timeout_s: float = 30.0,
@@ -259,20 +242,21 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     Raises ``NotFound``, ``SpecError`` or ``Unreadable`` where there is nothing to judge.
     """
     started = time.monotonic()
+    ends = None if fence is None else fence.fence_offsets
     with Cluster(spark, properties, timeout_s) as cluster:
         # The target first: a record that comes while we ask is at most one that the proof leaves out.
         there = _Read(OffsetsProbe(cluster, target), target)
-        here = _Read(OffsetsProbe(cluster, source), source, fence)
-        if fence_topic_id is not None and not same_topic_id(fence_topic_id, here.topic.topic_id):
+        here = _Read(OffsetsProbe(cluster, source), source, ends)
+        if fence is not None and fence.topic_id is not None and not same_topic_id(fence.topic_id, here.topic.topic_id):
             raise Unreadable(
-                f"Topic {source} has id {here.topic.topic_id}, the fence speaks of {fence_topic_id}: it was deleted "
+                f"Topic {source} has id {here.topic.topic_id}, the fence speaks of {fence.topic_id}: it was deleted "
                 "and made again. Nothing that was known of the old topic holds for this one."
             )
         policies: dict[Name, str] = {
             "source": cleanup_policy(cluster, source),
             "target": cleanup_policy(cluster, target),
         }
-        after = behind_the_fence(spark, properties, here, fence) if fence is not None else {}
+        after = behind_the_fence(spark, properties, here, ends) if ends is not None else {}
         row = count(spark, properties, here, there, header)
     counted = facts(
         row,
@@ -280,7 +264,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
         there,
         ordered=header is not None,
         show_keys=show_keys,
-        fence=fence,
+        fence=ends,
         after_fence=after,
         compacted=frozenset(name for name, policy in policies.items() if "compact" in policy),
     )
@@ -292,7 +276,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="order_proof.py", description=(__doc__ or "").split("\n\n", 1)[0])
     parser.add_argument("--source", required=True, metavar="TOPIC")
     parser.add_argument("--target", required=True, metavar="TOPIC")
-    parser.add_argument("--fence", metavar="FILE", help="JSON with fence_offsets; without it the source ends now")
+    parser.add_argument("--fence", metavar="FILE", help="fence.json of the run; without it the source ends now")
     parser.add_argument("--sequence-header", metavar="NAME", help="header with the sequence number of the record's key")
     parser.add_argument("--output", required=True, metavar="DIR", help=f"folder for {RESULT}")
     parser.add_argument("--show-keys", action="store_true", help="name keys themselves; they may be personal data")
@@ -309,7 +293,7 @@ def main(argv: Sequence[str]) -> int:
         raise SpecError(f"--source and --target are both {args.source}; there is nothing to compare.")
     if args.sequence_header == "":
         raise SpecError("--sequence-header is empty. Name the header, or leave the option out.")
-    fence, topic_id = load_fence(args.fence) if args.fence else (None, None)
+    fence = load_fence(args.fence, args.source) if args.fence else None
     properties = client_properties(args.kafka_config, args.bootstrap_server)
     (prepare_folder(args.output) / RESULT).unlink(missing_ok=True)
     result = proof(
@@ -318,7 +302,6 @@ def main(argv: Sequence[str]) -> int:
         args.source,
         args.target,
         fence=fence,
-        fence_topic_id=topic_id,
         header=args.sequence_header,
         show_keys=args.show_keys,
         timeout_s=args.timeout,

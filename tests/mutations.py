@@ -214,8 +214,8 @@ MUTATIONS = (
     Mutation(
         "impact: an earlier in-place increase is a mixture",
         CORE + "impact/fingerprint.py",
-        "elif fine and len(names) == 1:",
-        "elif False:",
+        "if bit == one or (larger and _came_first(seen, bit, larger)):",
+        "if bit == one:",
         ("tests/unit/test_impact_fingerprint.py",),
     ),
     Mutation(
@@ -240,6 +240,27 @@ MUTATIONS = (
         ("tests/unit/test_impact_scan.py",),
     ),
     Mutation(
+        "impact: empty keys that are spread are predicted",
+        SPARK + "impact_figures.py",
+        "without_empty_key(sums, plan) if spread_out else sums",
+        "sums",
+        ("tests/unit/test_impact_empty_keys.py",),
+    ),
+    Mutation(
+        "impact: a rule is judged by empty keys",
+        SPARK + "impact_scan.py",
+        "signature[rows.empty] = -1",
+        "signature[:0] = -1",
+        ("tests/unit/test_impact_empty_keys.py",),
+    ),
+    Mutation(
+        "impact: two counts at the same time are an earlier increase",
+        CORE + "impact/fingerprint.py",
+        "if bit == one or (larger and _came_first(seen, bit, larger)):",
+        "if bit == one or larger:",
+        ("tests/unit/test_impact_fingerprint.py",),
+    ),
+    Mutation(
         "plan: keys that nobody measured are no obstacle",
         CORE + "checks/keys.py",
         "        unknown=not excuse,\n",
@@ -256,7 +277,7 @@ MUTATIONS = (
     Mutation(
         "marked by hand: a certificate of another fence will do",
         "include/topicshift/acts/on_record.py",
-        "if paper.fence_offsets != fence.offsets:",
+        "if paper.fence_offsets != fence.fence_offsets:",
         "if False:",
         ("tests/unit/test_marked_by_hand.py",),
     ),

@@ -66,11 +66,7 @@ def _drain(ctx: MigrationContext, consumer: str) -> Any:
     fence, freeze = ctx.fence_of(record), record.freeze
     return DrainTrigger(
         **_common(ctx, consumer, freeze.act_until if freeze is not None else ctx.clock.now() + LONG),
-        fence={
-            "offsets": {str(p): o for p, o in fence.offsets.items()},
-            "topic_id": fence.topic_id,
-            "taken_at": fence.taken_at,
-        },
+        fence=fence.point.model_dump(mode="json"),
         progress_name=f"drain_progress{suffix(consumer)}.json",
         owner=ctx.claim.owner,
         epoch=ctx.claim.epoch,

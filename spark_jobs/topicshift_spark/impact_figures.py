@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import hmac
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,8 +16,17 @@ import numpy as np
 
 from topicshift.core.impact import report as model
 from topicshift.core.impact import sampling, skew
-from topicshift.core.impact.fingerprint import Bucket, Observed, RuleAt, chances, fingerprint, spread, sure_of_one
-from topicshift.core.impact.partitioning import expected_same_index, parents_of, partition_of
+from topicshift.core.impact.fingerprint import (
+    MAX_UNEXPLAINED,
+    Bucket,
+    Observed,
+    RuleAt,
+    chances,
+    fingerprint,
+    spread,
+    sure_of_one,
+)
+from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, expected_same_index, parents_of, partition_of
 from topicshift.core.impact.sampling import Interval, burst_of, distinct, largest, student_t
 from topicshift_spark.impact_groups import Cells, Commits, Tails
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
@@ -58,13 +69,41 @@ def _lists(name: str, intervals: Sequence[Interval], *, whole: bool) -> dict[str
     return out
 
 
+def without_empty_key(sums: Sums, plan: ScanPlan) -> Sums:
+    """The sums as if records with an empty key had none: where these are spread, no key places them."""
+    records = sums.empty_keys.sum(axis=1)
+    key = Distinct.one(records)
+    out = copy.deepcopy(sums)
+    out.keyed -= sums.empty_keys
+    out.keyed_bytes -= sums.empty_bytes.sum(axis=1)
+    out.keys.add(key, -1)
+    out.several -= int((sums.empty_keys.sum(axis=0) > 0).sum() > 1)
+    out.top = [t for t in out.top if t[2]]
+    now = partition_of("murmur2", b"", plan.partitions)
+    for c, m in enumerate(plan.candidates):
+        then = partition_of("murmur2", b"", m) or 0
+        out.placed[c][:, then] -= records
+        out.placed_bytes[c][:, then] -= sums.empty_bytes.sum(axis=1)
+        out.relocated[c] -= records - (sums.empty_keys[:, then] if then < plan.partitions else 0)
+        if then != now:
+            out.moved_records[c] -= records
+            out.moved_keys[c].add(key, -1)
+    return out
+
+
 class Figures:
-    """Turns the sums into parts of the model. ``fraction`` is the share of the offsets that was read."""
+    """Turns the sums into parts of the model. ``fraction`` is the share of the offsets that was read.
+
+    ``placed`` are the sums of what a key places: without empty keys that are spread.
+    """
 
     def __init__(self, sums: Sums, plan: ScanPlan, fraction: float, names: KeyNames) -> None:
         self.sums, self.plan, self.fraction, self.names = sums, plan, fraction, names
         self.whole = fraction >= 1
-        self.keyed = sums.keyed.sum(axis=1)
+        self.empty_by_partition = sums.empty_keys.sum(axis=0).tolist()
+        spread_out = spread(self.empty_by_partition, None, MAX_UNEXPLAINED) == "spread"
+        self.placed = without_empty_key(sums, plan) if spread_out else sums
+        self.keyed = self.placed.keyed.sum(axis=1)
         self.burst = burst_of(sums.rare_records, sums.rare_squares)
         # Bytes come by the record at least, so that what is counted is never a single byte.
         self.burst_bytes = burst_of(sums.rare_bytes, sums.rare_byte_squares)
@@ -104,19 +143,18 @@ class Figures:
     def totals(self) -> dict[str, Any]:
         """The fields of the topic as a whole."""
         s = self.sums
-        keyed_high = self._total(self.keyed.astype(float).tolist()).high
+        keyed = s.keyed.sum(axis=1)
+        keyed_high = self._total(keyed.astype(float).tolist()).high
         several = distinct(
             s.strays.seen, [float(x) for x in s.strays.once], s.strays.twice, self.fraction, at_most=keyed_high
         )
-        # A key in several partitions has at least one pair that the best rule does not explain.
-        ends = Interval(
-            min(max(s.several, several.value), several.high) if not self.whole else s.several,
-            s.several,
-            max(s.several, several.high),
-        )
+        # A key in several partitions has at least one pair that the best rule does not explain; or it is the empty one.
+        high = max(s.several, several.high + any(self.empty_by_partition))
+        value = s.several if self.whole else min(max(s.several, several.value), high)
+        ends = Interval(value, s.several, high)
         return {
             **self.sum("records", s.records.sum(axis=1)),
-            **self.sum("keyed_records", self.keyed),
+            **self.sum("keyed_records", keyed),
             **self.sum("null_keys", s.null_keys.sum(axis=1)),
             **self.sum("empty_keys", s.empty_keys.sum(axis=1)),
             **self.sum("tombstones", s.tombstones),
@@ -129,32 +167,42 @@ class Figures:
         """The signatures, for the fingerprint."""
         buckets = {m: Bucket(pairs, records.tolist()) for m, (pairs, records) in self.sums.buckets.items()}
         rules = [RuleAt(name, count) for name, count in self.plan.rules]
+        strays: Counter[int] = Counter()
+        for _, lies_in, records in self.sums.pairs:
+            strays.update(dict(enumerate(np.bincount(lies_in, records).astype(int).tolist())))
         return Observed(
             self.plan.partitions,
             rules,
             buckets,
             self.fraction,
             burst=self.burst_in_time,
-            several=self.sums.several,
-            distinct=self.sums.keys.seen,
+            several=self.placed.several,
+            distinct=self.placed.keys.seen,
+            in_partition=(self.sums.keyed - self.sums.empty_keys).sum(axis=0).tolist(),
+            strays_in=dict(strays),
         )
 
     def partitioner(self, max_unexplained: float, edges_ms: Sequence[int]) -> model.Partitioner:
         """The fingerprint, and where empty and null keys lie."""
         found = fingerprint(self.observed(), max_unexplained=max_unexplained)
-        expected = partition_of(found.name or "murmur2", b"", self.plan.partitions)
+        s, n, rule = self.sums, self.plan.partitions, RULE[found.name or "murmur2"]
+        empty = spread(self.empty_by_partition, partition_of(rule.name, b"", n), MAX_UNEXPLAINED)
+        null = spread(s.null_keys.sum(axis=0).tolist(), None)
+        shortest = min((b - a for a, b in pairwise(edges_ms)), default=0)
+
+        def sure(slices: Any, size: Any) -> bool:
+            """Whether what lies in one partition does so by a rule, and not by chance."""
+            return sure_of_one(n, chances(slices.sum(axis=0).tolist(), int(size.sum()), shortest))
+
+        hashes_it = empty == "hashed" and found.name is not None and rule.hash != SPREADS_EMPTY_KEYS
         return found.model_copy(
             update={
-                "empty_keys": spread(self.sums.empty_keys.sum(axis=0).tolist(), expected),
-                "null_keys": (null_keys := spread(self.sums.null_keys.sum(axis=0).tolist(), None)),
-                "null_keys_sure": null_keys != "one_partition" or self._null_keys_sure(edges_ms),
+                "empty_keys": empty,
+                "empty_keys_sure": empty in ("none", "spread") or hashes_it or sure(s.empty_slices, s.empty_bytes),
+                "null_keys": null,
+                "null_keys_sure": null != "one_partition" or sure(s.null_slices, s.null_bytes),
             }
         )
-
-    def _null_keys_sure(self, edges_ms: Sequence[int]) -> bool:
-        shortest = min((b - a for a, b in pairwise(edges_ms)), default=0)
-        slices = self.sums.null_slices.sum(axis=0).tolist()
-        return sure_of_one(self.plan.partitions, chances(slices, int(self.sums.null_bytes.sum()), shortest))
 
     def source(self) -> model.Source:
         """The topic as it is."""
@@ -167,9 +215,9 @@ class Figures:
             **_lists(
                 "partition_bytes", self.per_partition(self.sums.value_bytes, burst=self.burst_bytes), whole=self.whole
             ),
-            **_lists("keyed_partition_records", self.per_partition(self.sums.keyed), whole=self.whole),
+            **_lists("keyed_partition_records", self.per_partition(self.placed.keyed), whole=self.whole),
             **self.evenness(grid, values),
-            **self._share_of_largest("max_keyed_partition_share", self.sums.keyed),
+            **self._share_of_largest("max_keyed_partition_share", self.placed.keyed),
             hot_partitions=skew.hot_partitions(values),
         )
 
@@ -191,7 +239,7 @@ class Figures:
 
     def candidate(self, c: int) -> model.Candidate:
         """One candidate count."""
-        m, s = self.plan.candidates[c], self.sums
+        m, s = self.plan.candidates[c], self.placed
         grid = s.placed[c]
         records = self.per_partition(grid)
         values = [r.value for r in records]
@@ -226,7 +274,7 @@ class Figures:
 
     def _same_index(self, c: int) -> dict[str, Any]:
         """Keys that keep their index. In a sample the seen keys stand for all: a hash knows nothing of frequencies."""
-        seen, moved = self.sums.keys.seen, self.sums.moved_keys[c].seen
+        seen, moved = self.placed.keys.seen, self.placed.moved_keys[c].seen
         if not seen:
             return {"same_index_share": None}
         share = 1 - moved / seen
@@ -245,15 +293,15 @@ class Figures:
     def top_keys(self, *, by_bytes: bool = False) -> list[model.TopKey]:
         """The largest keys. In a sample the intervals hold for every key that was seen, not just for those shown."""
         position = 1 if by_bytes else 0
-        every_key = max(1, self.sums.keys.seen)
+        every_key = max(1, self.placed.keys.seen)
         out = []
         for records, size, key, partitions, per_replicate in sorted(
-            self.sums.top, key=lambda t: (-t[position], -t[1 - position], t[2])
+            self.placed.top, key=lambda t: (-t[position], -t[1 - position], t[2])
         )[: self.plan.top]:
             counts = self._total(per_replicate[0], comparisons=every_key)
             sizes = self._total(per_replicate[1], comparisons=every_key, burst=self.burst_bytes)
             share = self._key_share(records, counts, self.keyed)
-            bytes_share = self._key_share(size, sizes, self.sums.keyed_bytes, burst=self.burst_bytes)
+            bytes_share = self._key_share(size, sizes, self.placed.keyed_bytes, burst=self.burst_bytes)
             out.append(
                 model.TopKey(
                     key=self.names(key),
@@ -275,7 +323,7 @@ class Figures:
 
     def limits(self) -> model.Limits:
         """The bound that the hottest key sets."""
-        if not self.sums.top:
+        if not self.placed.top:
             return model.Limits(hottest_key_share=None, useful_partitions=None)
         top = self.top_keys()
         first = top[0]

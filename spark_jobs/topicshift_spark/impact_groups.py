@@ -36,6 +36,7 @@ class Tails:
     """What is unread of a topic with ``count`` partitions: the offsets to read, and where each group goes on.
 
     ``larger`` are the candidates that an in-place increase could take, ``rule`` is the partitioner of its producers.
+    They spread empty keys if ``empty_spread``: then these have no order that can break.
     """
 
     design: Design
@@ -43,6 +44,7 @@ class Tails:
     count: int
     larger: tuple[int, ...]
     rule: str
+    empty_spread: bool = False
 
     def cuts(self, partition: int) -> list[int]:
         """The distinct starts in one partition, ascending: piece i begins at the i-th."""
@@ -119,7 +121,8 @@ def unread_by_piece(records: DataFrame, tails: Tails) -> Cells:
         .select("key", "partition", "replicate", "piece", "records")
     )
     schema = "replicate int, partition int, piece int, sums array<bigint>"
-    rows = groups.mapInArrow(partial(_moved, tails.count, tails.larger, tails.rule), schema).collect()
+    moved = partial(_moved, tails.count, tails.larger, tails.rule, empty_spread=tails.empty_spread)
+    rows = groups.mapInArrow(moved, schema).collect()
     out: dict[tuple[int, int, int], list[int]] = {}
     for row in rows:
         cell = (row["replicate"], row["partition"], row["piece"])
@@ -129,7 +132,12 @@ def unread_by_piece(records: DataFrame, tails: Tails) -> Cells:
 
 
 def _moved(
-    count: int, candidates: tuple[int, ...], rule: str, batches: Iterable[pa.RecordBatch]
+    count: int,
+    candidates: tuple[int, ...],
+    rule: str,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    empty_spread: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     sums: dict[tuple[int, int, int], Any] = {}
     for batch in batches:
@@ -137,7 +145,10 @@ def _moved(
             continue
         keyed = batch.column(0).is_valid().to_numpy(zero_copy_only=False)
         part, rep, piece, records = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(1, 5))
-        hashes = hash_keys(*binary(batch.column(0)), hashes=(RULE[rule].hash,))
+        data, offsets = binary(batch.column(0))
+        if empty_spread:
+            keyed &= np.diff(offsets) > 0
+        hashes = hash_keys(data, offsets, hashes=(RULE[rule].hash,))
         now = hashes.place(RULE[rule], count)
         columns = [records]
         columns += [records * (keyed & (hashes.place(RULE[rule], m) != now)) for m in candidates]

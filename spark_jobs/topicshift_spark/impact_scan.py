@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_SCHEMA_IDS = 2000
-_ADDED = (
-    "records",
-    "value_bytes",
-    "keyed",
-    "null_keys",
-    "empty_keys",
-    "tombstones",
-    "keyed_bytes",
-    "slices",
-    "null_slices",
-    "null_bytes",
-    "moved_records",
-    "relocated",
-    "several",
-    "rare_records",
-    "rare_squares",
-    "rare_bytes",
-    "rare_byte_squares",
-)
+_ARRAYS = {
+    "records": "gn", "value_bytes": "gn", "keyed": "gn", "null_keys": "gn", "empty_keys": "gn", "empty_bytes": "gn",
+    "slices": "gs", "null_slices": "gs", "empty_slices": "gs", "tombstones": "g", "keyed_bytes": "g", "null_bytes": "g",
+    "moved_records": "cg", "relocated": "cg",
+}  # fmt: skip
+"""Arrays of :class:`Sums`: their axes are replicates (g), partitions (n), time slices (s) and candidates (c)."""
+_NUMBERS = ("several", "rare_records", "rare_squares", "rare_bytes", "rare_byte_squares")
 PAIRS_KEPT = 4000
 """Unexplained (key, partition) pairs a task hands back as hashes, to look for earlier partition counts."""
 
@@ -95,17 +83,23 @@ class ScanPlan:
 
 @dataclass
 class Sums:
-    """What one task, or all of them together, found. Arrays over replicates come first in their shape."""
+    """What one task, or all of them together, found. Arrays over replicates come first in their shape.
+
+    Empty keys are in every sum but ``buckets``, ``strays`` and ``pairs``: no rule is judged by them, as most clients
+    hash an empty key and one spreads it.
+    """
 
     records: Any  # [replicate, partition]: all records
     value_bytes: Any  # [replicate, partition]: bytes of key and value of all records
     keyed: Any  # [replicate, partition]
     null_keys: Any
     empty_keys: Any
+    empty_bytes: Any
     tombstones: Any  # [replicate]
     keyed_bytes: Any  # [replicate]
     slices: Any  # [replicate, slice]: keyed records
     null_slices: Any  # [replicate, slice]: records without a key
+    empty_slices: Any  # [replicate, slice]: records with an empty key
     null_bytes: Any  # [replicate]
     moved_records: Any  # [candidate, replicate]
     relocated: Any
@@ -134,11 +128,23 @@ class Distinct:
     once: Any
     twice: int
 
-    def add(self, other: Distinct) -> None:
-        """Add the things of another task; they are disjoint."""
-        self.seen += other.seen
-        self.once = self.once + other.once
-        self.twice += other.twice
+    @classmethod
+    def none(cls, replicates: int) -> Distinct:
+        """Nothing at all."""
+        return cls(0, np.zeros(replicates, np.int64), 0)
+
+    @classmethod
+    def one(cls, records: Any) -> Distinct:
+        """One thing with so many records [replicate], or none."""
+        shows = (records > 0).astype(np.int64)
+        times = int(shows.sum())
+        return cls(min(1, times), shows * (times == 1), int(times == 2))
+
+    def add(self, other: Distinct, sign: int = 1) -> None:
+        """Add the things of another task, which are disjoint; or take them away."""
+        self.seen += sign * other.seen
+        self.once = self.once + sign * other.once
+        self.twice += sign * other.twice
 
 
 def columns(plan: ScanPlan) -> list[str]:
@@ -180,7 +186,7 @@ def merge(parts: Iterable[bytes]) -> Sums | None:
         if total is None:
             total = sums
             continue
-        for name in _ADDED:
+        for name in (*_ARRAYS, *_NUMBERS):
             setattr(total, name, getattr(total, name) + getattr(sums, name))
         total.placed = [a + b for a, b in zip(total.placed, sums.placed, strict=True)]
         total.placed_bytes = [a + b for a, b in zip(total.placed_bytes, sums.placed_bytes, strict=True)]
@@ -207,30 +213,35 @@ def _add_schema_ids(total: Sums, found: dict[int, list[int]], overflow: bool) ->
         total.schema_ids[identifier] = [old[0] + keys, old[1] + records]
 
 
+class _Keys(NamedTuple):
+    """Pairs (key, partition) of one batch, all with a key; ``empty`` marks keys without a byte."""
+
+    key: pa.Array
+    data: Any
+    offsets: Any
+    part: Any
+    rep: Any
+    records: Any
+    size: Any
+    per_slice: Any
+    key_hash: Any
+    empty: Any
+
+
 class _Task:
     """Collects one task. Sums per (key, partition) are added batch by batch; what is about keys is kept until the
     end, 40 bytes a row and the keys themselves."""
 
     def __init__(self, plan: ScanPlan) -> None:
         self.plan = plan
-        g, n, s = plan.replicates, plan.partitions, plan.packing.fields - 1
-        c = len(plan.candidates)
+        g = plan.replicates
+        axes = {"g": g, "n": plan.partitions, "s": plan.packing.fields - 1, "c": len(plan.candidates)}
+        arrays: dict[str, Any] = {n: np.zeros([axes[a] for a in shape], np.int64) for n, shape in _ARRAYS.items()}
         self.sums = Sums(
-            records=np.zeros((g, n), np.int64),
-            value_bytes=np.zeros((g, n), np.int64),
-            keyed=np.zeros((g, n), np.int64),
-            null_keys=np.zeros((g, n), np.int64),
-            empty_keys=np.zeros((g, n), np.int64),
-            tombstones=np.zeros(g, np.int64),
-            keyed_bytes=np.zeros(g, np.int64),
-            slices=np.zeros((g, s), np.int64),
-            null_slices=np.zeros((g, s), np.int64),
-            null_bytes=np.zeros(g, np.int64),
-            moved_records=np.zeros((c, g), np.int64),
-            relocated=np.zeros((c, g), np.int64),
+            **arrays,
             placed=[np.zeros((g, m), np.int64) for m in plan.candidates],
             placed_bytes=[np.zeros((g, m), np.int64) for m in plan.candidates],
-            keys=Distinct(0, np.zeros(g, np.int64), 0),
+            keys=Distinct.none(g),
             moved_keys=[],
         )
         self.rows = 0
@@ -252,48 +263,38 @@ class _Task:
         size = numbers["value_bytes"] + lengths * records
         part = numbers["partition"].astype(np.int64)
         rep = numbers["replicate"].astype(np.int64)
+        key_hash = numbers["key_hash"]
         g, n = self.plan.replicates, self.plan.partitions
         sums = self.sums
         sums.records += _grid(rep, part, records, g, n)
         sums.value_bytes += _grid(rep, part, size, g, n)
         sums.tombstones += np.bincount(rep, tombstones, g).astype(np.int64)
-        present = np.ones(batch.num_rows, bool)
         if key.null_count:
             present = key.is_valid().to_numpy(zero_copy_only=False)
             gone = ~present
             sums.null_keys += _grid(rep[gone], part[gone], records[gone], g, n)
             sums.null_bytes += np.bincount(rep[gone], size[gone], g).astype(np.int64)
-            for s in range(per_slice.shape[1]):
-                sums.null_slices[:, s] += np.bincount(rep[gone], per_slice[gone, s], g).astype(np.int64)
+            sums.null_slices += _by_slice(rep[gone], per_slice[gone], g)
             key = key.filter(pa.array(present))
             data, offsets = binary(key)
             part, rep, records, size, lengths = (x[present] for x in (part, rep, records, size, lengths))
-            per_slice = per_slice[present]
+            per_slice, key_hash = per_slice[present], key_hash[present]
         if not len(part):
             return
         empty = lengths == 0
         if empty.any():
             sums.empty_keys += _grid(rep[empty], part[empty], records[empty], g, n)
+            sums.empty_bytes += _grid(rep[empty], part[empty], size[empty], g, n)
+            sums.empty_slices += _by_slice(rep[empty], per_slice[empty], g)
         sums.keyed += _grid(rep, part, records, g, n)
         sums.keyed_bytes += np.bincount(rep, size, g).astype(np.int64)
-        for s in range(per_slice.shape[1]):
-            sums.slices[:, s] += np.bincount(rep, per_slice[:, s], g).astype(np.int64)
-        self._place(key, data, offsets, part, rep, records, size, per_slice, numbers["key_hash"][present])
+        sums.slices += _by_slice(rep, per_slice, g)
+        self._place(_Keys(key, data, offsets, part, rep, records, size, per_slice, key_hash, empty))
 
-    def _place(  # noqa: PLR0913 - the columns of one batch
-        self,
-        key: pa.Array,
-        data: Any,
-        offsets: Any,
-        part: Any,
-        rep: Any,
-        records: Any,
-        size: Any,
-        per_slice: Any,
-        key_hash: Any,
-    ) -> None:
+    def _place(self, rows: _Keys) -> None:
         plan, sums, g = self.plan, self.sums, self.plan.replicates
-        hashes = hash_keys(data, offsets)
+        part, rep, records = rows.part, rows.rep, rows.records
+        hashes = hash_keys(rows.data, rows.offsets)
         positive = hashes.values["murmur2"] & np.uint32(0x7FFFFFFF)
         now = positive % np.uint32(plan.partitions)
         moved = np.zeros((len(plan.candidates), len(part)), bool)
@@ -303,25 +304,27 @@ class _Task:
             sums.moved_records[c] += np.bincount(rep, records * moved[c], g).astype(np.int64)
             sums.relocated[c] += np.bincount(rep, records * (then != part), g).astype(np.int64)
             sums.placed[c] += _grid(rep, then, records, g, m)
-            sums.placed_bytes[c] += _grid(rep, then, size, g, m)
+            sums.placed_bytes[c] += _grid(rep, then, rows.size, g, m)
         signature = np.zeros(len(part), np.int64)
         for bit, (name, count) in enumerate(plan.rules):
             signature |= (hashes.place(RULE[name], count) == part).astype(np.int64) << np.int64(bit)
-        self._bucket(signature, rep, per_slice)
-        ids = _schema_ids(data, offsets)
-        self.kept.append((key_hash, part, rep, records, size, signature, np.packbits(moved, axis=0).T, ids))
-        self.key_columns.append(key)
+        # As if every rule explained an empty key: it is then no stray, and looked at apart.
+        signature[rows.empty] = -1
+        self._bucket(signature, rep, rows.per_slice)
+        ids = _schema_ids(rows.data, rows.offsets)
+        moves = np.packbits(moved, axis=0).T
+        self.kept.append((rows.key_hash, part, rep, records, rows.size, signature, moves, ids))
+        self.key_columns.append(rows.key)
         self.hashes.append(np.stack([hashes.values[h] for h in sorted(hashes.values)], axis=1))
 
     def _bucket(self, signature: Any, rep: Any, per_slice: Any) -> None:
         found, where, pairs = np.unique(signature, return_inverse=True, return_counts=True)
-        g, s = self.plan.replicates, per_slice.shape[1]
-        cell = where * g + rep
-        grids = np.stack([np.bincount(cell, per_slice[:, i], len(found) * g) for i in range(s)], axis=1).astype(
-            np.int64
-        )
+        g = self.plan.replicates
+        grids = _by_slice(where * g + rep, per_slice, len(found) * g)
         for i, value in enumerate(found.tolist()):
-            old = self.sums.buckets.setdefault(value, [0, np.zeros((g, s), np.int64)])
+            if value == -1:
+                continue
+            old = self.sums.buckets.setdefault(value, [0, np.zeros((g, per_slice.shape[1]), np.int64)])
             old[0] += int(pairs[i])
             old[1] = old[1] + grids[i * g : (i + 1) * g]
 
@@ -330,8 +333,8 @@ class _Task:
         sums, plan = self.sums, self.plan
         g, c = plan.replicates, len(plan.candidates)
         if not self.kept:
-            sums.moved_keys = [Distinct(0, np.zeros(g, np.int64), 0) for _ in range(c)]
-            sums.strays = Distinct(0, np.zeros(g, np.int64), 0)
+            sums.moved_keys = [Distinct.none(g) for _ in range(c)]
+            sums.strays = Distinct.none(g)
             return sums
         key_hash, part, rep, records, size, signature, moved, ids = (
             np.concatenate([k[i] for k in self.kept]) for i in range(8)
@@ -386,7 +389,7 @@ class _Task:
     def _strays(self, key_hash: Any, part: Any, rep: Any) -> Distinct:
         g = self.plan.replicates
         if not len(key_hash):
-            return Distinct(0, np.zeros(g, np.int64), 0)
+            return Distinct.none(g)
         order = np.lexsort((part, key_hash))
         new = np.concatenate(
             ([False], (key_hash[order][1:] != key_hash[order][:-1]) | (part[order][1:] != part[order][:-1]))
@@ -408,7 +411,7 @@ class _Task:
     def _keep_top(self, order: Any, start: Any, group: Any, part: Any, rep: Any, records: Any, size: Any) -> None:
         per_key = np.add.reduceat(records[order], start)
         per_key_bytes = np.add.reduceat(size[order], start)
-        k = min(self.plan.top, len(start))
+        k = min(self.plan.top + 1, len(start))  # one of them may be the empty key, which need not count
         largest = set(np.argpartition(per_key, -k)[-k:].tolist()) | set(
             np.argpartition(per_key_bytes, -k)[-k:].tolist()
         )
@@ -466,6 +469,12 @@ def _grid(rep: Any, index: Any, weights: Any, replicates: int, width: int) -> An
     """Sums of integer weights by (replicate, index); exact up to 2**53."""
     flat = index if replicates == 1 else rep * width + index
     return np.bincount(flat, weights, replicates * width).astype(np.int64).reshape(replicates, width)
+
+
+def _by_slice(cell: Any, per_slice: Any, cells: int) -> Any:
+    """int64[cells, slice]: sums of the rows of ``per_slice`` by cell."""
+    columns = [np.bincount(cell, column, cells) for column in per_slice.T]
+    return np.stack(columns, axis=1).astype(np.int64)
 
 
 def _numbers(array: pa.Array) -> Any:

@@ -54,7 +54,7 @@ def test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well(
         )
         ends = kit.ends(topic, 2)
         store = evidence_from_env()
-        fence = {"topic": topic, "topic_id": kit.topic_id(topic), "partitions": 2, "offsets": ends, "samples": []}
+        fence = {"topic": topic, "topic_id": kit.topic_id(topic), "partitions": 2, "fence_offsets": ends, "samples": []}
         fence |= {"began_at": "2026-01-01T00:00:00+00:00", "taken_at": "2026-01-01T00:00:01+00:00", "settings": {}}
         store.write(claim.migration_id, "fence.json", json.dumps({**fence, "acls_before": [], "acls_added": []}))
         trigger = DrainTrigger(

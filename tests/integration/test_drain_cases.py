@@ -12,13 +12,14 @@ from tests.integration.drain_cases import Case, Kit, Scenario, iter_cases
 from lab.broker import EmbeddedBroker
 from topicshift import cli
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.evidence import ReaderEvidence
+from topicshift.core.fence.point import FencePoint
 
 CASES = list(iter_cases())
 
@@ -44,7 +45,12 @@ def inputs_of(scenario: Scenario) -> DrainInputs:
 def fence_of(scenario: Scenario) -> FencePoint | None:
     if scenario.fence is None:
         return None
-    return FencePoint(dict(scenario.fence), scenario.fence_topic_id, scenario.fence_at)
+    return FencePoint(
+        topic=scenario.topic,
+        topic_id=scenario.fence_topic_id,
+        taken_at=scenario.fence_at,
+        fence_offsets=dict(scenario.fence),
+    )
 
 
 def arguments(scenario: Scenario, broker: EmbeddedBroker, folder: Path) -> list[str]:
@@ -66,14 +72,8 @@ def arguments(scenario: Scenario, broker: EmbeddedBroker, folder: Path) -> list[
         }
         (folder / "spec.yaml").write_text(json.dumps(spec))
         words += ["--spec", str(folder / "spec.yaml")]
-    if scenario.fence is not None:
-        fence = {
-            "topic": scenario.topic,
-            "topic_id": scenario.fence_topic_id,
-            "offsets": {str(p): o for p, o in scenario.fence.items()},
-            "taken_at": scenario.fence_at.isoformat() if scenario.fence_at else None,
-        }
-        (folder / "fence.json").write_text(json.dumps(fence))
+    if (fence := fence_of(scenario)) is not None:
+        (folder / "fence.json").write_text(fence.model_dump_json())
         words += ["--fence", str(folder / "fence.json")]
     if scenario.evidence:
         (folder / "evidence.json").write_text(json.dumps([e.model_dump(mode="json") for e in scenario.evidence]))

@@ -155,7 +155,7 @@ def test_a_principal_is_denied_while_fenced_and_may_write_again_after(migration:
     assert migration.write(checkout, 1, 2) == []
     before = migration.admin.acls()
     record = migration.fence()
-    assert record.offsets == {0: 3, 1: 2, 2: 0}
+    assert record.fence_offsets == {0: 3, 1: 2, 2: 0}
     assert [a.principal for a in record.acls_added] == ["User:legacy"]
     assert migration.admin.acls() == before | set(record.acls_added)
     assert migration.write(legacy, 0) == ["TOPIC_AUTHORIZATION_FAILED"]
@@ -246,7 +246,7 @@ def test_the_fence_waits_for_a_transaction_and_for_its_marker(migration: Migrati
     timer.start()
     record = migration.fence()
     timer.join()
-    assert record.offsets == {0: 3, 1: 0, 2: 0}
+    assert record.fence_offsets == {0: 3, 1: 0, 2: 0}
     recheck(migration.admin, record)
 
 

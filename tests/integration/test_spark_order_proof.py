@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import order_proof
 from lab.broker import EmbeddedBroker
+from topicshift.core.fence.point import FencePoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +223,8 @@ def prove(broker: EmbeddedBroker, topics: Topics, folder: Path, *more: str, fenc
     words = ["--source", topics.source, "--target", topics.target, "--bootstrap-server", broker.bootstrap]
     if fence:
         path = folder / "fence.json"
-        path.write_text(json.dumps({"fence_offsets": {p: topics.fence[p] for p in range(3)}}))
+        point = FencePoint(topic=topics.source, fence_offsets={p: topics.fence[p] for p in range(3)})
+        path.write_text(point.model_dump_json())
         words += ["--fence", str(path)]
     code = order_proof.main([*words, "--output", str(folder / "out"), *more])
     return code, json.loads((folder / "out" / "order_proof.json").read_bytes())
@@ -302,11 +304,12 @@ def test_bad_input_is_named_and_leaves_no_result(
         order_proof.main([*base, "--target", "nowhere"])
     with pytest.raises(SpecError, match="nothing to compare"):
         order_proof.main([*base, "--target", topics.source])
-    for text in ("{", "{}", "[]", '{"fence_offsets": {"a": 1}}'):
+    for text in ("{", "{}", "[]", '{"0": 1}', '{"topic": "other", "fence_offsets": {"0": 1}}'):
         (tmp_path / "fence.json").write_text(text)
         with pytest.raises(SpecError, match="--fence"):
             order_proof.main([*base, "--target", topics.target, "--fence", str(tmp_path / "fence.json")])
-    (tmp_path / "fence.json").write_text(json.dumps({"fence_offsets": {"0": 1}, "topic_id": "AAAAAAAAAAAAAAAAAAAAAg"}))
+    old = FencePoint(topic=topics.source, topic_id="AAAAAAAAAAAAAAAAAAAAAg", fence_offsets={0: 1})
+    (tmp_path / "fence.json").write_text(old.model_dump_json())
     with pytest.raises(Unreadable, match="made again"):
         order_proof.main([*base, "--target", topics.target, "--fence", str(tmp_path / "fence.json")])
     assert not (tmp_path / "out" / "order_proof.json").exists()

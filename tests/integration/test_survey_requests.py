@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.integration.drain_cases import Kit
 
 from lab.broker import EmbeddedBroker
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.drain_inputs import DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.kafka import commits
+from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.drain.certificate import Verdict
+from topicshift.core.fence.point import FencePoint
 
 pytestmark = pytest.mark.broker
 
@@ -26,10 +31,10 @@ GROUPS, PARTITIONS = 40, 3
 class Counting:
     """Counts the requests that kafka-python sends, by kind, and the rows each OffsetFetch asks for."""
 
-    def __init__(self, reader: KafkaDrainReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, asker: KafkaDrainReader | KafkaAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: Counter[str] = Counter()
         self.rows: list[int] = []
-        manager = reader.connection.kafka_python._manager
+        manager = asker.connection.kafka_python._manager
         send = manager.send
 
         def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -98,7 +103,7 @@ def test_while_waiting_only_the_open_group_is_asked(
     kit, topic, names = surveyed
     reader = KafkaDrainReader.from_config(broker.config())
     counting = Counting(reader, monkeypatch)
-    fence = FencePoint(kit.ends(topic, PARTITIONS), kit.topic_id(topic))
+    fence = FencePoint(topic=topic, topic_id=kit.topic_id(topic), fence_offsets=kit.ends(topic, PARTITIONS))
     taker = DrainTaker(reader, DrainInputs(topic, declared=tuple(names), compare=False), fence=fence)
 
     async def follow() -> Verdict:
@@ -116,3 +121,24 @@ def test_while_waiting_only_the_open_group_is_asked(
     whole = GROUPS * PARTITIONS
     assert counting.rows[0] == counting.rows[-1] == whole, "all of it first, and once more before the yes"
     assert set(counting.rows[1:-1]) == {1}, "one partition of one group in between"
+
+
+def test_transactions_of_other_topics_cost_no_request_each(
+    broker: EmbeddedBroker, topic_name: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fence looks again and again; whatever else is written to the cluster must not slow it."""
+    topic, other = topic_name(), topic_name("other")
+    with KafkaAdmin(broker.config()) as admin, contextlib.ExitStack() as open_ones:
+        for name in (topic, other):
+            admin.create_topic(name, 1, 1, {})
+        for n in range(12):
+            producer = Producer({**broker.config(), "transactional.id": f"{topic}-{n:02}"})
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            producer.produce(topic if n == 7 else other, b"v")
+            assert producer.flush(20) == 0
+            open_ones.callback(producer.abort_transaction, 20)
+        counting = Counting(admin, monkeypatch)
+        assert [t.transactional_id for t in admin.transactions(topic)] == [f"{topic}-07"]
+        assert len(admin.transactions(other)) == 11
+        assert counting.sent == {"ListTransactionsRequest": 2, "DescribeTransactionsRequest": 2}

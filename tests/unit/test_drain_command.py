@@ -64,13 +64,15 @@ def test_spec_and_words_must_agree(capsys: pytest.CaptureFixture[str], tmp_path:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "no fence.json"),
-        ("[]", "no fence.json"),
-        ('{"topic": "t"}', "offsets"),
-        ('{"topic": "t", "offsets": {"x": 1}}', "no fence.json"),
-        ('{"topic": "other", "offsets": {"0": 1}}', "is of topic other"),
-        ('{"topic": "t", "offsets": {}}', "names no offsets"),
-        ('{"topic": "t", "offsets": {"0": -1}}', "negative"),
+        ("{", "Invalid JSON"),
+        ("[]", "no fence"),
+        ('{"topic": "t"}', "fence_offsets: Field required"),
+        ('{"topic": "t", "offsets": {"0": 1}}', "fence_offsets: Field required"),
+        ('{"topic": "t", "fence_offsets": {"x": 1}}', "fence_offsets.x"),
+        ('{"topic": "other", "fence_offsets": {"0": 1}}', "is of topic other"),
+        ('{"topic": "t", "fence_offsets": {}}', "at least 1"),
+        ('{"topic": "t", "fence_offsets": {"0": -1}}', "greater than or equal to 0"),
+        ('{"topic": "t", "fence_offsets": null, "verdict": "drained"}', "up to a fence"),
     ],
 )
 def test_a_file_that_is_no_fence(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, said: str) -> None:

@@ -150,7 +150,8 @@ def broken(snap: Snapshot, fault: str, p: int) -> Snapshot:
         ends = {q: o.end or 0 for q, o in without.items()}
         return replace(snap, fence=ends)
     if fault == "grew":
-        return replace(snap, fence={q: (o.end or 0) - (1 if q == p else 0) for q, o in snap.offsets.items()})
+        ends = {q: o.end or 0 for q, o in snap.offsets.items()}
+        return replace(snap, fence=ends, offsets={**without, p: replace(seen, end=ends[p] + 1)})
     if fault == "filtered":
         return replace(snap, listing_complete=False)
     if fault == "undeclared":

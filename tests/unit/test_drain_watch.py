@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.executor import run_async
 from topicshift.core.drain.certificate import Verdict
@@ -19,6 +19,7 @@ from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.drain.progress import DrainProgress
 from topicshift.core.drain.reasons import Alarm
 from topicshift.core.errors import Transient, Unreadable
+from topicshift.core.fence.point import FencePoint
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 
 
@@ -105,8 +106,12 @@ CONFIG = DrainConfig(second_sample_s=0.0)
 def watch(
     world: World, time: Time, inputs: DrainInputs, *, fence: bool = True, **options: object
 ) -> list[DrainProgress]:
-    point = FencePoint(dict(enumerate(world.ends)), "id", time.at) if fence else None
-    taker = DrainTaker(world, inputs, fence=point, config=CONFIG, now=time.now)
+    point = (
+        FencePoint(topic="t", topic_id="id", taken_at=time.at, fence_offsets=dict(enumerate(world.ends)))
+        if fence
+        else None
+    )
+    taker = DrainTaker(world, inputs, fence=point if fence else None, config=CONFIG, now=time.now)
 
     async def run() -> list[DrainProgress]:
         return [p async for p in DrainWatch(taker, sleep=time.sleep, **options)]  # type: ignore[arg-type]

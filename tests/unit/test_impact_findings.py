@@ -9,7 +9,8 @@ from tests.unit.impact_sample import N, impact
 
 from topicshift.core.findings import Finding
 from topicshift.core.impact.findings import findings
-from topicshift.core.impact.report import GroupImpact, Impact, Kind, Overtaken
+from topicshift.core.impact.partitioning import RULES
+from topicshift.core.impact.report import GroupImpact, Impact, Kind, Overtaken, Writer
 
 
 def one(report: Impact, code: str) -> Finding:
@@ -75,6 +76,69 @@ def test_shown_keys_are_said_with_the_name_of_who_asked() -> None:
     assert "TS715" not in {f.code for f in findings(report, 0.005)}
     shown = report.measured.model_copy(update={"keys_shown": True, "keys_shown_to": "ada"})
     assert "as ada asked" in one(report.model_copy(update={"measured": shown}), "TS715").seen
+
+
+def told(**part: Any) -> Impact:
+    """The sample report with these fields of its partitioner."""
+    base = impact()
+    return base.model_copy(update={"partitioner": base.partitioner.model_copy(update=part)})
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "sure", "level", "says"),
+    [
+        ("consistent", "spread", True, "info", "spread over partitions"),
+        ("murmur2", "spread", True, "warning", "spread over partitions"),
+        (None, "spread", True, "info", "spread over partitions"),
+        ("murmur2", "hashed", True, "info", "puts an empty key"),
+        ("consistent", "hashed", False, "info", "too few bursts"),
+        ("consistent", "one_partition", False, "info", "too few bursts"),
+        ("murmur2", "one_partition", True, "warning", "not where the rule"),
+    ],
+)
+def test_empty_keys_have_a_finding_of_their_own(
+    name: str | None, where: str, sure: bool, level: str, says: str
+) -> None:
+    finding = one(told(name=name, empty_keys=where, empty_keys_sure=sure), "TS717")
+    assert (finding.level, says in finding.seen) == (level, True)
+    assert ("a client other than that of" in finding.why) is (level == "warning")
+
+
+def test_an_empty_key_that_is_spread_is_no_key_in_several_partitions() -> None:
+    base = impact(keys_in_several_partitions=1)
+    for where, several in (("hashed", True), ("spread", False)):
+        report = base.model_copy(update={"partitioner": base.partitioner.model_copy(update={"empty_keys": where})})
+        assert ("TS707" in {f.code for f in findings(report, 0.005)}) is several
+    two = base.model_copy(update={"keys_in_several_partitions": 2, "partitioner": report.partitioner})
+    assert one(two, "TS707").seen.startswith("1 of ")
+
+
+def test_a_hash_of_an_applications_own_is_sent_to_look_for_its_count() -> None:
+    for name in (r.name for r in RULES if r.hash.startswith("java")):
+        finding = one(told(name=name), "TS710")
+        assert f"count {N} in the application" in finding.do
+        assert "murmur2_random" not in finding.line()
+    assert "murmur2_random" in one(told(name="fnv1a"), "TS710").do
+    at_four = [Writer(name="murmur2", partitions=4, share=1.0, first_slice=0, last_slice=5)]
+    finding = one(told(verdict="fixed_count", writers=at_four), "TS710")
+    assert "count 4" in finding.do and "grown from 4 since" in finding.why
+    assert "when the topic had" not in finding.line()
+    mixed = told(name=None, verdict="mixture", writers=[*at_four, at_four[0].model_copy(update={"partitions": N})])
+    assert "murmur2 at 4 partitions" in one(mixed, "TS701").seen
+
+
+@pytest.mark.parametrize(("partition", "grown"), [(3, False), (0, True)])
+def test_one_partition_for_all_keys_is_called_a_constant(partition: int, grown: bool) -> None:
+    unexplained = {"name": None, "unexplained_share": 0.8, "constant_partition": partition}
+    finding = one(told(verdict="constant", **unexplained), "TS702")
+    assert f"All of them lie in partition {partition}" in finding.seen
+    assert ("had one partition" in finding.seen) is grown
+    assert f"These lie in partition {partition}" in one(told(verdict="mixture", **unexplained), "TS702").seen
+
+
+def test_a_person_who_migrates_is_not_told_to_migrate() -> None:
+    finding = one(impact(), "TS713")
+    assert (finding.level, finding.do.startswith("Nothing for a migration.")) == ("info", True)
 
 
 def test_one_finding_names_the_groups_that_are_furthest_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from topicshift.core.impact.fingerprint import (
     chances,
     earlier_counts,
     fingerprint,
+    names_to_try,
     rules_at,
     spread,
     sure_of_one,
@@ -201,6 +203,64 @@ def test_a_client_that_names_partition_0_is_no_earlier_increase(n: int) -> None:
     assert fingerprint(observe(at_once, n, [RuleAt("murmur2", 1)])).earlier_counts == []
 
 
+def refined(writes: list[Write], n: int) -> Partitioner:
+    """As the job does it: look for other counts in what today's rules leave, then judge with these."""
+    first = observe(writes, n)
+    explained = [sum(b.total for mask, b in first.buckets.items() if mask >> i & 1) for i in range(len(RULES))]
+    names = names_to_try(explained, len(writes), n)
+    pairs = Counter(w[:2] for w in writes)
+    where, weights = np.array([p for _, p in pairs]), np.array(list(pairs.values()))
+    other = earlier_counts(hashed([k for k, _ in pairs]), where, weights, n, names)
+    return fingerprint(observe(writes, n, other))
+
+
+@pytest.mark.parametrize("n", [6, 12, 13])
+@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("name", ["murmur2", "consistent", "java_hashcode_mask", "java_bytes_hashcode_abs"])
+def test_a_count_that_no_larger_one_follows_is_somebodys_own(name: str, count: int, n: int) -> None:
+    part = refined(written(at(name, count)), n)
+    assert part.verdict == "fixed_count"
+    assert (RULE[part.name or ""].hash, part.fit, part.earlier_counts) == (RULE[name].hash, 1.0, [])
+    assert [w.partitions for w in part.writers] == [count]
+    assert part.sure
+
+
+def test_two_counts_at_the_same_time_are_two_applications() -> None:
+    both = [at("murmur2", 4), at("murmur2", 12)]
+    part = refined(written(lambda k, i: both[i % 2](k, i)), 12)
+    assert (part.verdict, part.name, part.earlier_counts) == ("mixture", None, [])
+    assert {(w.name, w.partitions) for w in part.writers} == {("murmur2", 4), ("murmur2", 12)}
+    one_after_the_other = refined(written(lambda k, i: both[i > 1300](k, i)), 12)
+    assert (one_after_the_other.verdict, one_after_the_other.earlier_counts) == ("earlier_increase", [4])
+
+
+def test_the_first_records_after_an_increase_tell_that_it_was_one() -> None:
+    counts = [at("murmur2", 4), at("murmur2", 12)]
+    writes = written(lambda k, i: counts[i > 3950](k, i))
+    part = fingerprint(observe(writes, 12, [RuleAt("murmur2", 4)]), max_unexplained=0.02)
+    assert (part.verdict, part.name, part.earlier_counts) == ("earlier_increase", "murmur2", [4])
+
+
+def test_few_keys_of_a_rule_of_ones_own_agree_with_no_rule_at_some_other_count() -> None:
+    for seed in range(20):
+        writes = written(lambda k, _: k[-1] * 7 % 11, keys=15, records=60, seed=seed)
+        pairs = sorted({w[:2] for w in writes})
+        where = np.array([p for _, p in pairs])
+        names = names_to_try([0] * len(RULES), len(writes), 12)
+        assert earlier_counts(hashed([k for k, _ in pairs]), where, np.ones(len(pairs)), 12, names) == []
+
+
+def test_all_keys_in_one_partition_are_a_constant() -> None:
+    seen = observe(written(lambda _k, _i: 3), 12)
+    everything = dataclasses.replace(seen, in_partition=[0, 0, 0, 4000], strays_in={3: 3700})
+    part = fingerprint(everything)
+    assert (part.verdict, part.name, part.constant_partition) == ("constant", None, 3)
+    java = at("murmur2", 12)
+    half = observe(written(lambda k, i: java(k, i) if i % 2 else 3), 12)
+    part = fingerprint(dataclasses.replace(half, in_partition=[170] * 3 + [2130] + [170] * 8, strays_in={3: 1830}))
+    assert (part.verdict, part.name, part.constant_partition) == ("mixture", None, 3)
+
+
 def test_another_rule_is_no_earlier_count() -> None:
     writes = written(lambda k, i: (at("murmur2", 12) if i % 2 else at("consistent", 12))(k, i))
     pairs = sorted({w[:2] for w in writes})
@@ -227,6 +287,8 @@ def test_where_keyless_records_lie() -> None:
     assert spread([0, 9, 0], 1) == "hashed"
     assert spread([9, 0, 0], 1) == "one_partition"
     assert spread([4, 5, 0], 1) == "spread"
+    assert spread([1, 999, 0], 1, 0.005) == "hashed"
+    assert spread([10, 990, 0], 1, 0.005) == "spread"
 
 
 def test_one_burst_of_keyless_records_is_no_rule() -> None:

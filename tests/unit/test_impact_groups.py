@@ -31,6 +31,24 @@ def log() -> list[list[bytes | None]]:
     ]
 
 
+def test_empty_keys_that_are_spread_are_overtaken_by_nothing() -> None:
+    keys = [b"", b"a", b"b", None, b"c"]
+    columns = [pa.array(keys, pa.binary()), *(pa.array([0] * 5, pa.int32()) for _ in range(3))]
+    names = ["key", "partition", "replicate", "piece", "records"]
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array([100, 10, 10, 10, 10], pa.int64())], names)
+    for spread in (False, True):
+        [out] = impact_groups._moved(N, (6, 7), "murmur2", [batch], empty_spread=spread)
+        moved = [
+            sum(
+                100 if key == b"" else 10
+                for key in keys
+                if key is not None and (key or not spread) and murmur2(key, N) != murmur2(key, m)
+            )
+            for m in (6, 7)
+        ]
+        assert out.to_pylist()[0]["sums"] == [140, *moved]
+
+
 def test_each_group_is_told_what_it_alone_has_not_read(log: list[list[bytes | None]]) -> None:
     ranges = {p: Range(0, end) for p, end in ENDS.items()}
     where = starts(COMMITS, ranges)

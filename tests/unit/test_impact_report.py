@@ -133,6 +133,19 @@ def test_findings_carry_code_reason_and_remedy() -> None:
     assert "consistent over 6 partitions wrote 50.0 %" in text
 
 
+def test_what_is_no_plain_rule_is_said_beside_the_rules() -> None:
+    report = impact()
+
+    def said(**part: Any) -> str:
+        return _Page(render(report.model_copy(update={"partitioner": report.partitioner.model_copy(update=part)}))).text
+
+    four = [report.partitioner.writers[0].model_copy(update={"partitions": 4})]
+    assert "over 4 partitions, not over the topic's 6" in said(verdict="fixed_count", writers=four)
+    assert "lies in partition 3, whatever the key" in said(verdict="constant", name=None, constant_partition=3)
+    assert "empty key are spread" in said(empty_keys="spread")
+    assert "empty key are spread" not in said()
+
+
 def test_a_sample_says_so_and_shows_its_intervals() -> None:
     html = render(impact(sampled=True).to_json())
     text = _Page(html).text

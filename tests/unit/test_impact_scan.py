@@ -15,6 +15,7 @@ from tests.unit.impact_scan_plain import Record, scan
 from topicshift.core.impact.fingerprint import rules_at
 from topicshift.core.impact.partitioning import RULES, partition_of
 from topicshift.core.impact.skew import schema_id
+from topicshift_spark.impact_figures import without_empty_key
 from topicshift_spark.impact_query import packing
 from topicshift_spark.impact_scan import Packing, ScanPlan
 
@@ -75,7 +76,30 @@ def test_every_sum_equals_a_plain_loop(records: list[Record], tasks: int) -> Non
         assert sums.placed_bytes[c].sum(axis=0).tolist() == [size[p] for p in range(m)]
     for bit, rule in enumerate(RULES):
         explained = sum(int(n.sum()) for mask, (_, n) in sums.buckets.items() if mask >> bit & 1)
-        assert explained == sum(partition_of(rule.name, r[0], 5) == r[1] for r in keyed), rule.name
+        # No rule is judged by empty keys: one client spreads them.
+        assert explained == sum(partition_of(rule.name, r[0], 5) == r[1] for r in keyed if r[0]), rule.name
+    empty = [r for r in records if r[0] == b""]
+    assert sums.empty_bytes.sum() == sum(r[3] for r in empty)
+    assert sums.empty_slices.sum(axis=0).tolist() == [sum(r[5] == s for r in empty) for s in range(3)]
+    assert sums.strays.seen <= len({r[:2] for r in keyed if r[0]})
+
+
+@settings(max_examples=40)
+@given(records_of, st.integers(1, 3))
+def test_empty_keys_that_are_spread_count_as_no_key_where_a_key_places(records: list[Record], tasks: int) -> None:
+    plan = plan_for(5, (3, 7, 10), replicates=3)
+    found = without_empty_key(scan(records, plan, tasks), plan)
+    wanted = scan([(r[0] or None, *r[1:]) for r in records], plan, tasks)
+    for name in ("keyed", "keyed_bytes", "moved_records", "relocated"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
+    for name in ("placed", "placed_bytes"):
+        assert [x.tolist() for x in getattr(found, name)] == [x.tolist() for x in getattr(wanted, name)], name
+    for mine, theirs in zip([found.keys, *found.moved_keys], [wanted.keys, *wanted.moved_keys], strict=True):
+        assert (mine.seen, mine.once.tolist(), mine.twice) == (theirs.seen, theirs.once.tolist(), theirs.twice)
+    assert found.several == wanted.several
+    largest = [sorted((t[0] for t in sums.top), reverse=True)[: plan.top] for sums in (found, wanted)]
+    assert largest[0] == largest[1]
+    assert all(t[2] for t in found.top)
 
 
 @settings(max_examples=40)

@@ -169,6 +169,13 @@ FIRES = [
     ("TS401", "warning", "no record", {}, {"impact": IMPACT | {"records": 0, "keyed_records": 0}}),
     ("TS402", "error", "--alter --topic payments --partitions 30", {}, {"impact": IMPACT | {"keyed_records": 0}}),
     ("TS402", "error", "none of its 1,000", {"partitions": 3}, {"impact": IMPACT | {"keyed_records": 0}}),
+    (
+        "TS402",
+        "error",
+        "its producers spread these",
+        {},
+        {"impact": IMPACT | {"keyed_records": 9, "empty_keys": 9, "partitioner": {"empty_keys": "spread"}}},
+    ),
     ("TS403", "warning", "400 of its 1,000", {}, {"impact": IMPACT | {"keyed_records": 600}}),
     ("TS404", "warning", "50.0%", {}, {"impact": IMPACT | {"top_keys": [{"key": "h", "share": 0.5}]}}),
     (

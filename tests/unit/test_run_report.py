@@ -109,7 +109,7 @@ def evidence() -> dict[str, bytes]:
     }  # fmt: skip
     return {
         "plan.json": json.dumps(plan).encode(),
-        "fence.json": json.dumps({"topic": "payments", "offsets": {"0": 10, "1": 10}}).encode(),
+        "fence.json": json.dumps({"topic": "payments", "fence_offsets": {"0": 10, "1": 10}}).encode(),
         "drain_certificate.json": certificate.model_dump_json().encode(),
         "drain_verification.json": verification,
         "drain_progress.json": progress(),
@@ -118,7 +118,7 @@ def evidence() -> dict[str, bytes]:
             (-70, "topicshift", "asked", {"act": "plan", "about": {"plan_hash": "ab" * 32}}),
             (-65, "user:dana", "approved", {"act": "plan", "about": {"plan_hash": "ab" * 32}, "how": "person"}),
             (0, "topicshift", "freeze_begun", {}),
-            (2.5, "topicshift", "fenced", {"offsets": {"0": 10, "1": 10}}),
+            (2.5, "topicshift", "fenced", {"fence_offsets": {"0": 10, "1": 10}}),
             (3, "topicshift", "alarm", {"group": "ledger", "alarm": "poison_record", "text": "It stands.", "told": []}),
             (4, "topicshift", "drained", {"groups": ["ledger", "fraud"]}),
             (4.4, "topicshift", "verified", {"verdict": "verified"}),

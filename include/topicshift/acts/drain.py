@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.core.drain.certificate import DrainCertificate, Verdict
 from topicshift.core.drain.decision import (
     Doubt,
@@ -28,6 +28,7 @@ from topicshift.core.drain.discovery import Discovery, GroupListing, discover, m
 from topicshift.core.drain.evidence import ReaderEvidence, as_group
 from topicshift.core.drain.reasons import Reason
 from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.core.fence.point import FencePoint
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.ports import DrainReader
 
@@ -160,7 +161,7 @@ class DrainTaker:
             offsets=w.offsets,
             groups=groups,
             taken_at=self.now(),
-            fence=self.fence.offsets if self.fence else None,
+            fence=self.fence.fence_offsets if self.fence else None,
             fence_topic_id=self.fence.topic_id if self.fence else None,
             accepted_lost=self.inputs.accepted_lost,
             known_lost=w.known_lost,

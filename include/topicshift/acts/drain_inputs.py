@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.drain.decision import DEFAULT_VALID_FOR_S
@@ -12,8 +11,7 @@ from topicshift.core.drain.evidence import ReaderEvidence
 from topicshift.core.errors import Refused
 
 if TYPE_CHECKING:
-    # Models that take long to build and that a survey does not need.
-    from topicshift.core.fence.record import FenceRecord
+    # A model that takes long to build and that a survey does not need.
     from topicshift.core.spec.model import Spec
 
 EvidenceSource = Callable[[], Sequence[ReaderEvidence]]
@@ -98,17 +96,3 @@ class DrainInputs:
             accepted_lost=frozenset(values["accepted_lost"]),
             evidence=evidence,
         )
-
-
-@dataclass(frozen=True)
-class FencePoint:
-    """The part of a fence that a certificate speaks of."""
-
-    offsets: Mapping[int, int]
-    topic_id: str | None = None
-    taken_at: datetime | None = None
-
-    @classmethod
-    def of(cls, record: FenceRecord) -> FencePoint:
-        """From ``fence.json``."""
-        return cls(dict(record.offsets), record.topic_id, datetime.fromisoformat(record.taken_at))

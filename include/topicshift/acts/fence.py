@@ -87,7 +87,7 @@ def record_fence(ctx: MigrationContext, view: View, decision: Decision) -> None:
         topic=data["topic"],
         topic_id=data["topic_id"],
         partitions=data["partitions"],
-        offsets={p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None},
+        fence_offsets={p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None},
         began_at=datetime.fromtimestamp(began, UTC).isoformat(),
         taken_at=datetime.fromtimestamp(last.ended, UTC).isoformat(),
         settings=FenceSettings(),
@@ -101,7 +101,7 @@ def record_fence(ctx: MigrationContext, view: View, decision: Decision) -> None:
     )
     ctx.check_seat()
     ctx.write("fence.json", record.model_dump_json(indent=2))
-    ctx.event("fenced", {"offsets": {str(p): o for p, o in record.offsets.items()}, "topic_id": record.topic_id})
+    ctx.event("fenced", {"fence_offsets": record.fence_offsets, "topic_id": record.topic_id})
     ctx.finish(Row.FENCE, {"record": record.model_dump(mode="json")})
 
 

@@ -42,7 +42,7 @@ def order_proof_job(ctx: MigrationContext, record: Record) -> Job:
     return Job(
         "order_proof",
         [*arguments, *(["--sequence-header", header] if header else [])],
-        {"fence.json": fence.model_dump(mode="json")},
+        {"fence.json": fence.point.model_dump(mode="json")},
     )
 
 

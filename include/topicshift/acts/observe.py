@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.drain_inputs import DrainConfig, DrainInputs, FencePoint
+from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.plan import make_plan
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
@@ -46,6 +46,7 @@ from topicshift.core.engine.words import Fact, Row
 from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
 from topicshift.core.fence import hanging
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
+from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
 from topicshift.core.kafka.cluster import Acl, TopicInfo
 from topicshift.core.plan.model import Plan
@@ -195,7 +196,7 @@ class _Look:
         key = f"{subject}@{fence.taken_at}"
         taker, last = memory.takers.get(key), memory.certificates.get(key)
         if taker is None:
-            taker = memory.takers[key] = self._taker(subject, fence=FencePoint.of(fence))
+            taker = memory.takers[key] = self._taker(subject, fence=fence.point)
         run = ctx.ports.executor.run
         certificate = run(lambda: taker.take(second_sample=False) if last is None else taker.refresh(last))
         memory.certificates[key] = certificate

@@ -194,7 +194,7 @@ def _moved(journal: Journal, row: MigrationRow) -> MovedBefore | None:
         found = FenceRecord.model_validate(record)
     except ValueError as err:
         raise Unreadable(f"the fence of {row.migration_id} in the journal is not understood: {err}") from None
-    return MovedBefore(row.target, row.owner, found.topic_id, dict(found.offsets))
+    return MovedBefore(row.target, row.owner, found.topic_id, dict(found.fence_offsets))
 
 
 def _reason(err: TopicshiftError) -> str:

@@ -70,7 +70,7 @@ def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
         source=record.source,
         info=info,
         expected_topic_id=str(fence.data["topic_id"]),
-        fence_offsets={int(p): int(o) for p, o in fence.data["record"]["offsets"].items()},
+        fence_offsets={int(p): int(o) for p, o in fence.data["record"]["fence_offsets"].items()},
         offsets=ctx.admin.offsets(record.source),
         readers=who,
         unreadable=unreadable,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from topicshift.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from topicshift.acts.drain_inputs import DrainInputs, FencePoint
+    from topicshift.acts.drain_inputs import DrainInputs
     from topicshift.core.drain.evidence import ReaderEvidence
+    from topicshift.core.fence.point import FencePoint
 
 
 def inputs_of_options(
@@ -100,24 +101,7 @@ def _text(file: Path, option: str) -> str:
 
 
 def fence_of_file(file: Path, topic: str) -> FencePoint:
-    """The fence from ``fence.json``, of which topic, topic_id, offsets and taken_at are used."""
-    import json
-    from datetime import datetime
+    """The fence that certificates are to be taken up to, from ``fence.json``."""
+    from topicshift.core.fence.point import FencePoint
 
-    from topicshift.acts.drain_inputs import FencePoint
-
-    try:
-        data = json.loads(_text(file, "--fence"))
-        offsets = {int(p): int(o) for p, o in data["offsets"].items()}
-        taken = datetime.fromisoformat(data["taken_at"]) if data.get("taken_at") else None
-        of, topic_id = data["topic"], data.get("topic_id")
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise SpecError(
-            f"--fence {file} is no fence.json ({type(exc).__name__}: {exc}). It is an object with topic, topic_id, "
-            "offsets (partition -> END_U) and taken_at. Give the file that the fence step wrote."
-        ) from None
-    if of != topic:
-        raise SpecError(f"--fence {file} is of topic {of}, not {topic}. Give the fence of this topic.")
-    if not offsets or any(o < 0 or p < 0 for p, o in offsets.items()):
-        raise SpecError(f"--fence {file} names no offsets, or negative ones. Give the file that the fence step wrote.")
-    return FencePoint(offsets, topic_id, taken)
+    return FencePoint.read(_text(file, "--fence"), where=f"--fence {file}", topic=topic)

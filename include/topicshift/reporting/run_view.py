@@ -408,7 +408,7 @@ def _what(kind: str, data: Mapping[str, Any]) -> str:
         parts = [str(data.get("act", "")), names, f"({data['how']})" if data.get("how") else ""]
         return " ".join(p for p in parts if p)
     if kind == "fenced":
-        offsets = data.get("offsets") if isinstance(data.get("offsets"), dict) else {}
+        offsets = data.get("fence_offsets") if isinstance(data.get("fence_offsets"), dict) else {}
         return f"{len(offsets or {})} partitions, fence offsets add up to {sum((offsets or {}).values()):,}"
     if kind == "alarm":
         told = data.get("told")

@@ -191,9 +191,7 @@ class OrderProof(_MigrationJob):
 
     def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
         """The fence bounds the source; the spec names the sequence header if records carry one."""
-        fence = ctx.fence_of(record)
-        offsets = {str(p): o for p, o in fence.offsets.items()}
-        given = self.given(ctx, "fence", {"fence_offsets": offsets, "topic_id": fence.topic_id})
+        given = self.given(ctx, "fence", ctx.fence_of(record).point.model_dump(mode="json"))
         header = ctx.spec.ordering.sequence_header
         return [
             "--source", ctx.row.source, "--target", ctx.row.target, "--fence", given,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -168,20 +167,15 @@ class DrainTrigger(_DrainWait):
 
     async def wait(self) -> dict[str, Any]:
         """Follow the drain; log each change, raise alarms, keep the series."""
-        from topicshift.acts.drain_inputs import FencePoint
         from topicshift.acts.drain_watch import DrainWatch
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.drain.certificate import Verdict
+        from topicshift.core.fence.point import FencePoint
         from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
 
         store = evidence_from_env()
-        point = FencePoint(
-            {int(p): int(o) for p, o in self.fence["offsets"].items()},
-            self.fence["topic_id"],
-            datetime.fromisoformat(self.fence["taken_at"]),
-        )
-        taker = await self.taker(point, self.alarm_after_s)
+        taker = await self.taker(FencePoint.model_validate(self.fence), self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         said, written = "", 0.0

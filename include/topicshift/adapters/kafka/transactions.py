@@ -9,7 +9,8 @@ from topicshift.adapters.kafka.connection import Connection
 from topicshift.core.errors import NotFound, Refused, Unreadable
 from topicshift.core.kafka.cluster import ActiveProducer, Transaction
 
-_FINISHED = {"Empty", "CompleteCommit", "CompleteAbort", "Dead"}
+_UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+_GONE = 105  # TRANSACTIONAL_ID_NOT_FOUND: it ended and expired between the two questions
 
 
 class TransactionsAdmin:
@@ -68,39 +69,20 @@ class TransactionsAdmin:
         stays the judge of whether one is open.
         """
         c = self._connection
-        resource = "the transactional ids"
-
-        def ask() -> list[Transaction]:
-            from kafka.errors import TransactionalIdNotFoundError
-
-            client = c.kafka_python
-            listed = {
-                t.transactional_id
-                for listings in client.list_transactions().values()
-                for t in listings
-                if t.state.value not in _FINISHED
-            }
-            described: dict[str, Any] = {}
-            for name in sorted(listed):
-                try:
-                    described |= client.describe_transactions([name])
-                except TransactionalIdNotFoundError:
-                    continue  # it ended and expired between the two questions
-            return [
-                Transaction(
-                    transactional_id=name,
-                    producer_id=d.producer_id,
-                    producer_epoch=d.producer_epoch,
-                    state=d.state.value,
-                    started_ms=d.transaction_start_time_ms if d.transaction_start_time_ms >= 0 else None,
-                    timeout_ms=d.transaction_timeout_ms,
-                    partitions=tuple(sorted(p.partition for p in d.topic_partitions if p.topic == topic)),
-                )
-                for name, d in sorted(described.items())
-                if d.state.value not in _FINISHED and any(p.topic == topic for p in d.topic_partitions)
-            ]
-
-        return c.bounded(ask, operation="DESCRIBE", resource=resource)
+        found = c.bounded(lambda: _unfinished(c.kafka_python), operation="DESCRIBE", resource="the transactional ids")
+        return [
+            Transaction(
+                transactional_id=d.transactional_id,
+                producer_id=d.producer_id,
+                producer_epoch=d.producer_epoch,
+                state=d.transaction_state,
+                started_ms=d.transaction_start_time_ms if d.transaction_start_time_ms >= 0 else None,
+                timeout_ms=d.transaction_timeout_ms,
+                partitions=tuple(sorted(p for t in d.topics if t.topic == topic for p in t.partitions)),
+            )
+            for d in sorted(found, key=lambda d: str(d.transactional_id))
+            if any(t.topic == topic for t in d.topics)
+        ]
 
     def abort_transaction(self, topic: str, partition: int, producer_id: int, producer_epoch: int) -> None:
         """Write an abort marker for one open transaction on one partition. Only ever on a person's word.
@@ -128,3 +110,33 @@ class TransactionsAdmin:
             operation="ALTER",
             resource="the cluster (to abort a transaction)",
         )
+
+
+def _unfinished(client: Any) -> list[Any]:
+    """Every unfinished transaction as its coordinator describes it: two requests a broker, however many there are.
+
+    Which topics one touches is told by the description alone, and one that has written nothing yet is known to no
+    partition leader; so all are described, at the broker that lists them, which is their coordinator.
+    """
+    from kafka.errors import for_code
+    from kafka.protocol.admin import DescribeTransactionsRequest
+
+    listed = client.list_transactions(state_filters=_UNFINISHED)
+
+    async def describe() -> list[Any]:
+        sent = [
+            client._manager.send(
+                DescribeTransactionsRequest(transactional_ids=[t.transactional_id for t in found]), node_id=broker
+            )
+            for broker, found in listed.items()
+            if found
+        ]
+        return [row for answer in sent for row in (await answer).transaction_states]
+
+    rows = []
+    for row in client._manager.run(describe):
+        if row.error_code not in (0, _GONE):
+            raise for_code(row.error_code)(f"describing transactional id {row.transactional_id}")
+        if row.error_code == 0 and row.transaction_state in _UNFINISHED:
+            rows.append(row)
+    return rows

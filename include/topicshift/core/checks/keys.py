@@ -25,7 +25,8 @@ from topicshift.core.spec.model import Sizing
     CodeDoc(
         "TS402",
         (Level.ERROR,),
-        "No record of the source has a key, so no order per key can break: it may be altered in place.",
+        "No record of the source has a key (or none but an empty one, which the producers spread), so no order per key "
+        "can break: it may be altered in place.",
         "Increase it in place with `kafka-topics.sh --alter`; no migration, no freeze.",
     ),
     CodeDoc(
@@ -61,7 +62,9 @@ def run(facts: Facts) -> Iterator[Finding]:
     if not records:
         yield _unmeasured("the source held no record to measure", "measured, with nothing to see")
         return
-    if keyed == 0:
+    part = impact.get("partitioner") or {}
+    spread = part.get("empty_keys") == "spread" and keyed == int(impact.get("empty_keys") or 0)
+    if keyed == 0 or spread:
         count = facts.shape.partitions
         source = facts.snapshot.source
         up = source is not None and count is not None and count > source.partitions
@@ -70,7 +73,8 @@ def run(facts: Facts) -> Iterator[Finding]:
             "TS402",
             Level.ERROR,
             "source",
-            f"none of its {records:,} records has a key.",
+            f"none of its {records:,} records has a key"
+            + (" but an empty one, and its producers spread these." if spread and keyed else "."),
             "Without keys there is no order per key to protect, so a freeze of the producers buys nothing.",
             f"Increase it in place: {command}."
             if up

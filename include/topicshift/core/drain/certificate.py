@@ -12,6 +12,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from topicshift.core.base import Model
+from topicshift.core.fence.point import FenceOffsets
 
 
 class Verdict(StrEnum):
@@ -63,7 +64,7 @@ class DrainCertificate(Model):
     topic: str
     topic_id: str | None
     taken_at: str
-    fence_offsets: dict[int, int] | None
+    fence_offsets: FenceOffsets | None
     verdict: Verdict
     groups: list[GroupEvidence]
     reasons: list[str] = Field(default_factory=list)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from topicshift.core.base import Model
 from topicshift.core.fence.decision import FenceSample, FenceSettings, Straggler, name_growth
+from topicshift.core.fence.point import FenceOffsets, FencePoint
 from topicshift.core.kafka.cluster import Acl, ActiveProducer
 
 
@@ -24,7 +25,7 @@ class SampleEvidence(Model):
 class FenceRecord(Model):
     """A proven fence; the public contract of ``fence.json``.
 
-    ``offsets`` are the fence offsets: END_U by partition. ``acls_added`` are the DENY bindings that this fence made
+    ``acls_added`` are the DENY bindings that this fence made
     and its inverse removes, ``acls_before`` the bindings that concerned the source before. ``producers`` is what
     the partition leaders remembered at the fence: whoever moves from there has written since. Times ISO 8601, UTC.
     """
@@ -32,7 +33,7 @@ class FenceRecord(Model):
     topic: str
     topic_id: str
     partitions: int
-    offsets: dict[int, int]
+    fence_offsets: FenceOffsets
     began_at: str
     taken_at: str
     settings: FenceSettings
@@ -46,9 +47,19 @@ class FenceRecord(Model):
     """The participants that said so, by name."""
 
     @property
+    def point(self) -> FencePoint:
+        """The part of it that certificates and proofs speak of."""
+        return FencePoint(
+            topic=self.topic,
+            topic_id=self.topic_id,
+            taken_at=datetime.fromisoformat(self.taken_at),
+            fence_offsets=self.fence_offsets,
+        )
+
+    @property
     def records(self) -> int:
         """The sum of the fence offsets."""
-        return sum(self.offsets.values())
+        return sum(self.fence_offsets.values())
 
 
 class Broken(StrEnum):
@@ -96,7 +107,7 @@ def compare(record: FenceRecord, now: FenceSample, *, at: datetime) -> list[Viol
     if now.offsets is None:
         why = now.errors.get("offsets", "no answer")
         return [*out, Violation(kind=Broken.UNREADABLE, text=f"the offsets of {topic} could not be read: {why}")]
-    more = sorted(set(now.offsets) - set(record.offsets))
+    more = sorted(set(now.offsets) - set(record.fence_offsets))
     if more:
         out.append(
             Violation(
@@ -105,8 +116,8 @@ def compare(record: FenceRecord, now: FenceSample, *, at: datetime) -> list[Viol
             )
         )
     seconds = (at - datetime.fromisoformat(record.taken_at)).total_seconds()
-    grown = name_growth(record.offsets, now, seconds=seconds if seconds > 0 else None, known=record.producers)
-    for partition, fence in sorted(record.offsets.items()):
+    grown = name_growth(record.fence_offsets, now, seconds=seconds if seconds > 0 else None, known=record.producers)
+    for partition, fence in sorted(record.fence_offsets.items()):
         entry = now.offsets.get(partition)
         if entry is None or entry.end is None:
             why = (entry.error if entry else None) or "it is missing in the answer"

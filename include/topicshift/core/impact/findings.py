@@ -1,11 +1,11 @@
-"""TS701 to TS716: what the impact's figures say, and what to do about it."""
+"""TS701 to TS717: what the impact's figures say, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from topicshift.core.findings import Finding, Level
-from topicshift.core.impact.partitioning import RULE
+from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, Rule
 from topicshift.core.impact.report import Impact, Kind
 
 CODES: dict[str, str] = {
@@ -21,10 +21,11 @@ CODES: dict[str, str] = {
     "TS710": "The topic's rule is not the one that the predictions take.",
     "TS711": "There was no record to judge by.",
     "TS712": "The figures come from a sample.",
-    "TS713": "An in-place increase now would let records be overtaken.",
+    "TS713": "What an in-place increase now would let be overtaken; a migration does not.",
     "TS714": "Too few keys to be sure of the rule.",
     "TS715": "The report shows keys as they are.",
     "TS716": "All records without a key lie in one partition.",
+    "TS717": "Some records have an empty key.",
 }
 
 
@@ -109,11 +110,45 @@ def _null_keys(impact: Impact) -> Finding:
     )
 
 
+def _empty_keys(impact: Impact) -> Finding:
+    """What became of records with an empty key: one client spreads them, all others hash them."""
+    part, share = impact.partitioner, impact.empty_keys / impact.keyed_records
+    spread = part.empty_keys == "spread"
+    if spread:
+        where = "They are spread over partitions."
+    elif not part.empty_keys_sure:
+        where = "They lie in one partition, but are too few bursts to tell a rule from chance."
+    elif part.empty_keys == "hashed":
+        where = "They lie where the rule of the other keys puts an empty key."
+    else:
+        where = "All lie in one partition, and not where the rule of the other keys puts an empty key."
+    others = part.name is not None and RULE[part.name].hash != SPREADS_EMPTY_KEYS
+    odd = part.empty_keys_sure and (others if spread else part.empty_keys == "one_partition")
+    return Finding(
+        code="TS717",
+        level=Level.WARNING if odd else Level.INFO,
+        subject=impact.topic,
+        seen=f"{impact.empty_keys:,} records have an empty key, {share:.1%} of the keyed ones. {where}",
+        why="librdkafka's default partitioner (consistent_random) spreads empty keys as it does missing ones: such "
+        "records have no order to keep, and are left out of what is predicted. Every other client hashes an empty key"
+        + (f", so a client other than that of {part.name} writes these." if others and odd else "."),
+        do="Nothing if they need no order; send no key then. With another partitioner (murmur2_random) all of them go "
+        "to one partition."
+        if spread
+        else "Nothing if they are meant to be one key: they stay together in one partition. Send no key where they "
+        "need no order.",
+    )
+
+
 def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
     part = impact.partitioner
     if not impact.keyed_records:
         return
-    if part.verdict == "mixture" and len({w.name for w in part.writers if w.share > max_unexplained}) > 1:
+    mine = [w for w in part.writers if RULE[w.name].home_made]
+    if (
+        part.verdict == "mixture"
+        and len({(w.name, w.partitions) for w in part.writers if w.share > max_unexplained}) > 1
+    ):
         writers = ", ".join(
             f"{w.name} at {w.partitions} partition{'' if w.partitions == 1 else 's'} {w.share:.1%} "
             f"({_when(impact, w.first_slice, w.last_slice)})"
@@ -126,23 +161,14 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             seen=f"Records were placed by several rules: {writers}; unexplained {part.unexplained_share:.1%}.",
             why="Clients that disagree put one key into several partitions: its order is already gone, and the target "
             "inherits the mixture.",
-            do="Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
+            do="Give every producer the same partitioner, then assess again. The application behind "
+            f"{mine[0].name} works the partition out itself, over a count of its own."
+            if mine
+            else "Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
             "assess again.",
         )
-    elif part.verdict in ("mixture", "custom", "scattered") and part.unexplained_share > max_unexplained:
-        kind = {
-            "custom": "Each key keeps to one partition, so this is a rule of somebody's own.",
-            "scattered": "Keys are scattered over partitions, as round robin, random or explicit partitions do.",
-        }.get(part.verdict, "A part of the records follows a rule of somebody's own, or none.")
-        yield Finding(
-            code="TS702",
-            level=Level.ERROR,
-            subject=impact.topic,
-            seen=f"No known rule explains {part.unexplained_share:.1%} of the keyed records. {kind}",
-            why="Where these keys go under another count cannot be predicted, and their order may already be gone.",
-            do="Find the producer that sets the partition itself or brings its own partitioner, and decide what it "
-            "shall do on the target.",
-        )
+    elif part.unexplained_share > max_unexplained and part.verdict != "one_partition":
+        yield _unexplained(impact)
     if part.earlier_counts:
         counts = ", ".join(map(str, part.earlier_counts))
         yield Finding(
@@ -154,16 +180,10 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             why="Keys that moved then have records in two partitions; their old records have no order to the new ones.",
             do="Let every group read past these records before the cut-over, which the drain proves anyway.",
         )
-    if part.name is not None and part.name != "murmur2":
-        yield Finding(
-            code="TS710",
-            level=Level.WARNING,
-            subject=impact.topic,
-            seen=f"The keys are placed by {part.name} ({', '.join(RULE[part.name].clients[:2])}), not by murmur2.",
-            why="Moved keys and predicted loads are for murmur2, Kafka's Java client; clients that keep their rule put "
-            "the keys elsewhere on the target. Relocated records count against what is there today.",
-            do="Set partitioner=murmur2_random in the producers with the switch, so that every language agrees.",
-        )
+    if part.name is not None and (part.name != "murmur2" or part.verdict == "fixed_count"):
+        yield _other_rule(impact, RULE[part.name])
+    if impact.empty_keys and impact.source.partitions > 1:
+        yield _empty_keys(impact)
     if not part.sure and part.verdict != "none":
         yield Finding(
             code="TS714",
@@ -173,13 +193,13 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             why="So few agree with some rule by chance; the name of the rule is a guess.",
             do="Assess again with more keys, or look at the producers' configuration.",
         )
-    if impact.keys_in_several_partitions:
+    several = impact.keys_in_several_partitions - (part.empty_keys == "spread")
+    if several > 0:
         yield Finding(
             code="TS707",
             level=Level.WARNING,
             subject=impact.topic,
-            seen=f"{impact.keys_in_several_partitions:,} of {impact.distinct_keys:,} keys have records in more than "
-            "one partition.",
+            seen=f"{several:,} of {impact.distinct_keys:,} keys have records in more than one partition.",
             why="Between partitions there is no order: for these keys it is already gone.",
             do="See the partitioner's findings for the cause.",
         )
@@ -194,6 +214,58 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             why="The hash covers the id, so every new version of the key's schema moves every key elsewhere.",
             do="Keep the key's schema unchanged, or serialize keys without a schema registry.",
         )
+
+
+def _unexplained(impact: Impact) -> Finding:
+    """Records that no rule explains; in one partition they are told apart from a rule of somebody's own."""
+    part, only = impact.partitioner, impact.partitioner.constant_partition
+    kind = {
+        "custom": "Each key keeps to one partition, so this is a rule of somebody's own.",
+        "scattered": "Keys are scattered over partitions, as round robin, random or explicit partitions do.",
+    }.get(part.verdict, "A part of the records follows a rule of somebody's own, or none.")
+    if only is not None:
+        which = "All of them lie" if part.verdict == "constant" else "These lie"
+        kind = f"{which} in partition {only}, whatever their key: a client names it, or a constant partitioner does."
+        if only == 0 and part.verdict == "constant":
+            kind += " Or the topic had one partition then, and nothing was written since."
+    return Finding(
+        code="TS702",
+        level=Level.ERROR,
+        subject=impact.topic,
+        seen=f"No known rule explains {part.unexplained_share:.1%} of the keyed records. {kind}",
+        why="Where these keys go under another count cannot be predicted, and their order may already be gone."
+        if only is None
+        else "As long as one partition is named, more of them relieve nothing; where these keys go on the target "
+        "cannot be predicted.",
+        do="Find the producer that sets the partition itself or brings its own partitioner, and decide what it shall "
+        "do on the target.",
+    )
+
+
+def _other_rule(impact: Impact, rule: Rule) -> Finding:
+    """The rule is not the one of the predictions, or takes a count that the topic does not have."""
+    n, fixed = impact.source.partitions, impact.partitioner.verdict == "fixed_count"
+    count = impact.partitioner.writers[0].partitions if fixed else n
+    over = f" over {count} partitions, although the topic has {n}" if fixed else ""
+    own = fixed or rule.home_made
+    grown = (
+        f" If the topic has grown from {count} since its last record, they have not." if own != rule.home_made else ""
+    )
+    return Finding(
+        code="TS710",
+        level=Level.WARNING,
+        subject=impact.topic,
+        seen=f"The keys are placed by {rule.name} ({', '.join(rule.clients[:2])}){over}, not by murmur2 over {n}.",
+        why="Applications that work the partition out themselves usually have the count in their configuration or "
+        f"code, and go on to fill as many partitions of the target, and no others.{grown}"
+        if own
+        else "Moved keys and predicted loads are for murmur2, Kafka's Java client; clients that keep their rule put "
+        "the keys elsewhere on the target. Relocated records count against what is there today.",
+        do=f"Look for the count {count} in the application that writes these keys, and set it to the target's count "
+        "with the switch; or take its partitioner out, so that the Kafka client places the keys."
+        if own
+        else "Set partitioner=murmur2_random in the producers with the switch, so that every language agrees.",
+    )
 
 
 def _when(impact: Impact, first: int, last: int) -> str:
@@ -256,10 +328,11 @@ def _in_place(impact: Impact) -> Iterator[Finding]:
     more = f"; and {len(behind) - GROUPS_NAMED} groups more" if len(behind) > GROUPS_NAMED else ""
     yield Finding(
         code="TS713",
-        level=Level.WARNING,
+        level=Level.INFO,
         subject=impact.topic,
         seen=f"Unread records of keys that would move, by group: {named}{more}.",
-        why="After an in-place increase newer records of these keys can be read before them.",
-        do="Do not alter the topic in place; migrate, or wait until every group has read everything and stop the "
-        "producers first.",
+        why="After an in-place increase newer records of these keys could be read before them. A migration to another "
+        "topic lets no group read the target before it has read these.",
+        do="Nothing for a migration. Before an in-place increase: stop the producers and wait until every group has "
+        "read everything.",
     )

@@ -11,8 +11,9 @@ that explains most of what is left, as long as it explains clearly more than cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ MAX_UNEXPLAINED = 0.005
 _OVER_CHANCE = 0.2
 _PAIRS = 12
 """Fewer pairs than this are never called a writer of their own."""
+_DEVIATIONS = 5
+"""Standard deviations above chance that a rule has to agree at another count."""
 MAX_EARLIER = 3
 _MAX_WRITERS = 6
 
@@ -78,6 +81,10 @@ class Observed:
     several: int = 0
     """Distinct keys that lie in more than one partition."""
     distinct: int = 0
+    in_partition: Sequence[int] = ()
+    """Records by partition."""
+    strays_in: Mapping[int, int] = field(default_factory=dict)
+    """Partition -> records, of (a sample of) the pairs that the best rule of today does not explain."""
 
 
 def rules_at(partitions: int, earlier: Sequence[RuleAt] = ()) -> tuple[RuleAt, ...]:
@@ -85,41 +92,31 @@ def rules_at(partitions: int, earlier: Sequence[RuleAt] = ()) -> tuple[RuleAt, .
     return (*(RuleAt(rule.name, partitions) for rule in RULES), *earlier)
 
 
-def fingerprint(
-    seen: Observed, *, max_unexplained: float = MAX_UNEXPLAINED, empty_keys: str = "none", null_keys: str = "none"
-) -> Partitioner:
+def fingerprint(seen: Observed, *, max_unexplained: float = MAX_UNEXPLAINED) -> Partitioner:
     """Name the rule, or say why there is no single one."""
-    total = sum(b.total for b in seen.buckets.values())
     pairs = sum(b.pairs for b in seen.buckets.values())
-    if not total:
-        return Partitioner(
-            name=None, fit=None, by_name={}, verdict="none", empty_keys=empty_keys, null_keys=null_keys, sure=False
-        )
+    if not sum(b.total for b in seen.buckets.values()):
+        return Partitioner(name=None, fit=None, by_name={}, verdict="none", sure=False)
     current = range(len(RULES))
     shares = {seen.rules[i].name: _share(seen, i) for i in current}
-    writers, left = _writers(seen)
+    writers, left, earlier = _writers(seen)
     rest = _part(seen, left)
-    unexplained = rest.value
     kept = [w for w in writers if w.share > max_unexplained]
     best = max(current, key=lambda i: (_explained(seen, i), -i))
-    names, counts = {w.name for w in kept}, {w.partitions for w in kept}
-    fine = unexplained + sum(w.share for w in writers if w not in kept) <= max_unexplained
-    name: str | None = None
-    fit = shares[seen.rules[best].name]
-    if seen.partitions == 1:
-        verdict = "one_partition"
-    elif fine and len(kept) == 1 and counts == {seen.partitions}:
-        verdict, name = "single", kept[0].name
-        fit = shares[name]
-    elif fine and len(names) == 1:
-        verdict, name = "earlier_increase", kept[0].name
+    fine = rest.value + sum(w.share for w in writers if w not in kept) <= max_unexplained
+    constant = None if fine else _fullest(seen.strays_in, max_unexplained)
+    verdict, name, count = _verdict(seen, kept if fine else [], writers, earlier)
+    if not fine and seen.partitions > 1:
+        everything = _fullest(dict(enumerate(seen.in_partition)), max_unexplained)
+        verdict = "constant" if constant is not None and constant == everything else "mixture" if kept else verdict
+    fit = shares[name if verdict == "single" and name else seen.rules[best].name]
+    if name and verdict != "single":
+        alone = 1 in earlier
         fit = _union_share(
-            seen, [i for i, r in enumerate(seen.rules) if r.name == name or (r.partitions == 1 and 1 in counts)]
+            seen, [i for i, r in enumerate(seen.rules) if r.name == name or (r.partitions == 1 and alone)]
         )
-    elif len(names) > 1 or kept:
-        verdict = "mixture"
-    else:
-        verdict = "custom" if seen.several * 100 <= seen.distinct else "scattered"
+    # How likely is it that some rule agrees with every pair by chance?
+    tried = len(RULES) * (1 if count == seen.partitions else seen.partitions)
     sampled = seen.fraction < 1
     return Partitioner(
         name=name,
@@ -130,18 +127,40 @@ def fingerprint(
         by_name_low={n: s.low for n, s in shares.items()} if sampled else None,
         by_name_high={n: s.high for n, s in shares.items()} if sampled else None,
         verdict=verdict,
-        same_as=_same_as(seen, best) if name else [],
-        # How likely is it that some rule agrees with every pair by chance?
-        sure=seen.partitions > 1 and len(RULES) * float(seen.partitions) ** -min(pairs, 600) < 0.001,
-        unexplained_share=unexplained,
+        same_as=_same_as(seen, best) if name and count == seen.partitions else [],
+        sure=seen.partitions > 1 and tried * float(count) ** -min(pairs, 500) < 0.001,
+        unexplained_share=rest.value,
         unexplained_share_low=rest.low if sampled else None,
         unexplained_share_high=rest.high if sampled else None,
         writers=writers,
-        earlier_counts=sorted({w.partitions for w in writers if w.partitions != seen.partitions}),
+        earlier_counts=sorted(earlier),
+        constant_partition=constant,
         rules=[_rule_share(seen, i, shares[seen.rules[i].name], pairs) for i in current],
-        empty_keys=empty_keys,
-        null_keys=null_keys,
     )
+
+
+def _verdict(
+    seen: Observed, kept: Sequence[Writer], writers: Sequence[Writer], earlier: set[int]
+) -> tuple[str, str | None, int]:
+    """Verdict, rule and its count, where ``kept`` of the writers explain everything (or nobody does)."""
+    if seen.partitions == 1:
+        return "one_partition", None, 1
+    if not kept:
+        return "custom" if seen.several * 100 <= seen.distinct else "scattered", None, seen.partitions
+    name, counts = kept[0].name, {w.partitions for w in kept}
+    if len({w.name for w in kept}) > 1 or len(counts - earlier) > 1:
+        return "mixture", None, seen.partitions
+    # The few records since the last increase may be too few for a writer to be kept.
+    last = max(counts - earlier or {w.partitions for w in writers if w.name == name} - earlier)
+    if last != seen.partitions:
+        return "fixed_count", name, last
+    return "single" if counts == {last} else "earlier_increase", name, last
+
+
+def _fullest(records: Mapping[int, int], tolerance: float) -> int | None:
+    """The partition that (nearly) all of these records lie in: somebody names it, whatever the key."""
+    fullest = max(records, key=lambda p: (records[p], -p), default=None)
+    return fullest if fullest is not None and records[fullest] >= (1 - tolerance) * sum(records.values()) else None
 
 
 def _explained(seen: Observed, bit: int) -> int:
@@ -183,15 +202,15 @@ def _part(seen: Observed, buckets: Iterable[Bucket]) -> Interval:
     return share or Interval(0.0, 0.0, 0.0)
 
 
-def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket]]:
-    """The writers, largest first, and the signatures that none of them explains."""
+def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket], set[int]]:
+    """The writers, largest first; the signatures that none of them explains; counts that were left behind."""
     one = next((i for i, r in enumerate(seen.rules) if i >= len(RULES) and r.partitions == 1), None)
     bits = _greedy(seen, seen.buckets)
     if one is not None:
         # While the topic had one partition every rule put every key there, and so does a client that names partition
         # 0. What lies elsewhere tells the rule of today; only the time tells whether partition 0 was all there was.
         elsewhere = _greedy(seen, {mask: b for mask, b in seen.buckets.items() if not mask >> one & 1})
-        bits = [*elsewhere, one] if elsewhere and _came_first(seen, one, elsewhere) else bits
+        bits = [*elsewhere, one] if elsewhere and _came_first(seen, one, elsewhere, clearly=True) else bits
     left = dict(seen.buckets)
     found: list[Writer] = []
     for bit in bits:
@@ -218,7 +237,22 @@ def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket]]:
             )
         )
         left = {mask: b for mask, b in left.items() if not mask >> bit & 1}
-    return found, list(left.values())
+    return found, list(left.values()), _earlier(seen, bits, one)
+
+
+def _earlier(seen: Observed, bits: Sequence[int], one: int | None) -> set[int]:
+    """Counts that a rule took before it took a larger one: those that the topic had once.
+
+    A rule at two counts at the same time is one of two applications, and a count that no larger one follows is one
+    that somebody has configured (or the topic has grown since its last record).
+    """
+    out = set()
+    for bit in bits:
+        mine = seen.rules[bit]
+        larger = [b for b in bits if seen.rules[b].name == mine.name and seen.rules[b].partitions > mine.partitions]
+        if bit == one or (larger and _came_first(seen, bit, larger)):
+            out.add(mine.partitions)
+    return out
 
 
 def _greedy(seen: Observed, buckets: Mapping[int, Bucket]) -> list[int]:
@@ -244,18 +278,18 @@ def _greedy(seen: Observed, buckets: Mapping[int, Bucket]) -> list[int]:
     return taken
 
 
-def _came_first(seen: Observed, one: int, others: Sequence[int]) -> bool:
-    """Whether what only one partition explains was written before there was anything in other partitions.
+def _came_first(seen: Observed, bit: int, others: Sequence[int], *, clearly: bool = False) -> bool:
+    """Whether what only ``bit`` explains was written before there was anything that only ``others`` explain.
 
-    The two may meet in one time slice, but most records have to lie before or after it.
+    The two may meet in one time slice; ``clearly``: but most records lie before or after it.
     """
-    known = sum(1 << bit for bit in others)
-    old = _per_slice(b for mask, b in seen.buckets.items() if mask >> one & 1 and not mask & known)
-    new = _per_slice(b for mask, b in seen.buckets.items() if not mask >> one & 1)
+    known = sum(1 << other for other in others)
+    old = _per_slice(b for mask, b in seen.buckets.items() if mask >> bit & 1 and not mask & known)
+    new = _per_slice(b for mask, b in seen.buckets.items() if mask & known and not mask >> bit & 1)
     return any(
         sum(old[s + 1 :]) <= MAX_UNEXPLAINED * sum(old)
         and sum(new[:s]) <= MAX_UNEXPLAINED * sum(new)
-        and 2 * (sum(old[:s]) + sum(new[s + 1 :])) > sum(old) + sum(new)
+        and (not clearly or 2 * (sum(old[:s]) + sum(new[s + 1 :])) > sum(old) + sum(new))
         for s in range(min(len(old), len(new)))
     )
 
@@ -315,7 +349,7 @@ def _rule_share(seen: Observed, bit: int, share: Interval, pairs: int) -> RuleSh
 def earlier_counts(
     hashes: KeyHashes, lies_in: NDArray[Any], weights: NDArray[Any], partitions: int, names: Sequence[str]
 ) -> list[RuleAt]:
-    """Earlier partition counts under which a rule explains pairs that ``names[0]`` does not explain now.
+    """Other partition counts under which a rule explains pairs that ``names[0]`` does not explain now.
 
     Args:
         hashes: hashes of the keys of a random sample of pairs.
@@ -323,7 +357,7 @@ def earlier_counts(
         weights: int[n], its records.
         partitions: the source's count; Kafka only ever adds partitions, so only smaller ones are tried. One partition
             is named where most of what is left lies in partition 0: whether that is so by time, the signatures tell.
-        names: the rules to try, the one that explains most today first.
+        names: the rules to try; of those that explain as much the first one is taken.
     """
     import numpy as np
 
@@ -341,11 +375,14 @@ def earlier_counts(
         for name in names:
             for count in range(max(2, int(where.min()) + 1), partitions):
                 hit = hashes.place(RULE[name], count)[rest] == where
-                need = 1 / count + _OVER_CHANCE * (1 - 1 / count)
+                chance = 1 / count
+                need = chance + _OVER_CHANCE * (1 - chance)
                 gain = float(weight[hit].sum() / whole)
-                if gain < need or hit.sum() < need * n:
+                # With so many rules and counts some agrees with a few pairs far more often than it should.
+                many = n * chance + _DEVIATIONS * math.sqrt(n * chance * (1 - chance))
+                if gain < need or hit.sum() < max(need * n, many):
                     continue
-                lead = gain - 1 / count
+                lead = gain - chance
                 if best is None or (lead, count) > best[:2]:
                     best = (lead, count, RuleAt(name, count))
         if best is None:
@@ -355,6 +392,15 @@ def earlier_counts(
         found.append(best[2])
         rest = rest & (hashes.place(RULE[best[2].name], best[2].partitions) != lies_in)
     return found
+
+
+def names_to_try(explained: Sequence[int], records: int, partitions: int) -> list[str]:
+    """The rules to look for at other counts, from what each explains today: the best one first if it is clearly more
+    than chance, then in order of how common they are."""
+    best = max(range(len(RULES)), key=lambda i: (explained[i], -i))
+    clear = explained[best] >= (1 / partitions + _OVER_CHANCE * (1 - 1 / partitions)) * records
+    names = [rule.name for rule in RULES]
+    return list(dict.fromkeys([names[best], *names])) if clear else names
 
 
 STICKY_BYTES = 16_384
@@ -377,14 +423,15 @@ def sure_of_one(partitions: int, chosen: int) -> bool:
     return partitions > 1 and float(partitions) ** -max(0, chosen - 1) < 0.001
 
 
-def spread(counts: Sequence[int], expected: int | None) -> str:
+def spread(counts: Sequence[int], expected: int | None, tolerance: float = 0.0) -> str:
     """Where records of one key (the empty one, or none) lie: ``none``, ``hashed``, ``one_partition`` or ``spread``.
 
-    ``counts`` are records per partition, ``expected`` the partition that the topic's rule gives such a key.
+    ``counts`` are records per partition, ``expected`` the partition that the topic's rule gives such a key. A share of
+    up to ``tolerance`` may lie elsewhere.
     """
-    filled = [p for p, n in enumerate(counts) if n]
-    if not filled:
+    if not any(counts):
         return "none"
-    if len(filled) > 1:
+    fullest = max(range(len(counts)), key=lambda p: counts[p])
+    if sum(counts) - counts[fullest] > tolerance * sum(counts):
         return "spread"
-    return "hashed" if filled[0] == expected else "one_partition"
+    return "hashed" if fullest == expected else "one_partition"

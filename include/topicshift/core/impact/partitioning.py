@@ -111,6 +111,11 @@ class Rule:
     clients: tuple[str, ...]
     note: str = ""
 
+    @property
+    def home_made(self) -> bool:
+        """Whether no Kafka client brings this rule: an application works the partition out, and often its count too."""
+        return self.hash.startswith("java_")
+
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -166,6 +171,9 @@ RULES: tuple[Rule, ...] = (
 
 RULE: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 HASHES: tuple[str, ...] = tuple(_SCALAR)
+SPREADS_EMPTY_KEYS = "crc32"
+"""The hash of the only client that spreads empty keys: librdkafka's ``consistent_random``. ``murmur2_random`` and
+``fnv1a_random`` hash them, and so does everybody else."""
 
 
 def place(rule: Rule, hash_value: int, partitions: int) -> int:

@@ -31,9 +31,9 @@ class Kind(StrEnum):
 class RuleShare(Model):
     """One partitioner rule and how much of the topic it explains under the source's count.
 
-    ``records_share``: share of the keyed records that lie where the rule puts their key. ``keys_share``: the same over
-    distinct (key, partition) pairs. ``by_slice``: ``records_share`` per time slice, null where a slice is empty.
-    A rule that was never used still explains about 1/N by chance.
+    ``records_share``: share of the records with a non-empty key that lie where the rule puts it. ``keys_share``: the
+    same over distinct (key, partition) pairs. ``by_slice``: ``records_share`` per time slice, null where a slice is
+    empty. A rule that was never used still explains about 1/N by chance.
     """
 
     name: str
@@ -50,7 +50,8 @@ class RuleShare(Model):
 class Writer(Model):
     """A rule at a partition count that explains records which no larger writer explains.
 
-    ``share`` is of the keyed records. ``first_slice`` and ``last_slice`` bound the time slices it shows in.
+    ``share`` is of the records with a non-empty key. ``first_slice`` and ``last_slice`` bound the time slices it shows
+    in.
     """
 
     name: str
@@ -66,8 +67,9 @@ class Partitioner(Model):
     """Which rule put these keys into these partitions.
 
     ``name`` is null where no single rule explains them (mixture, custom rule, no rule), or nothing could be told.
-    ``fit`` is the share of the keyed records that ``name`` (or else the best rule) explains; with records from before
-    an earlier in-place increase it takes the rule at the earlier counts as well. Null without keyed records.
+    ``fit`` is the share of the records with a non-empty key that ``name`` (or else the best rule) explains; with
+    records from before an earlier in-place increase it takes the rule at the earlier counts as well, and with a count
+    of the application's own the rule at that count. Null without such records.
     ``same_as`` are rules that explain exactly the same records. ``sure`` is false where few keys may agree by chance.
     """
 
@@ -79,7 +81,8 @@ class Partitioner(Model):
     by_name_low: dict[str, float] | None = None
     by_name_high: dict[str, float] | None = None
     verdict: str
-    """``single``, ``earlier_increase``, ``mixture``, ``custom``, ``scattered``, ``one_partition`` or ``none``."""
+    """``single``, ``earlier_increase``, ``fixed_count``, ``mixture``, ``constant``, ``custom``, ``scattered``,
+    ``one_partition`` or ``none``."""
     same_as: list[str] = Field(default=[])
     sure: bool = True
     unexplained_share: float = 0.0
@@ -87,9 +90,17 @@ class Partitioner(Model):
     unexplained_share_high: float | None = None
     writers: list[Writer] = Field(default=[])
     earlier_counts: list[int] = Field(default=[])
+    """Counts that a rule took before it took a larger one, as the topic then had so many partitions."""
+    constant_partition: int | None = None
+    """The partition of all that no rule explains: a client names it, whatever the key. Null if there is none."""
     rules: list[RuleShare] = Field(default=[])
     empty_keys: str = "none"
-    """Where records with an empty key lie: ``none`` (there are none), ``hashed``, ``one_partition`` or ``spread``."""
+    """Where records with an empty key lie: ``none`` (there are none), ``hashed``, ``one_partition`` or ``spread``.
+
+    They are judged apart: no figure of a rule counts them, and where they are spread no key places them, so no
+    prediction counts them either."""
+    empty_keys_sure: bool = True
+    """False where they lie in one partition, but may be so few bursts of a client that spreads them."""
     null_keys: str = "none"
     """Where records without a key lie: ``none``, ``one_partition`` or ``spread``."""
     null_keys_sure: bool = True
@@ -109,7 +120,8 @@ class Slice(Model):
 
 
 class Source(Model):
-    """The topic as it is. ``partition_records`` and the shares take every record, keyed or not."""
+    """The topic as it is. ``partition_records`` and the shares take every record, keyed or not; the fields of keyed
+    records leave out empty keys that are spread."""
 
     partitions: int
     partition_records: list[int]
@@ -139,7 +151,7 @@ class Source(Model):
 class TopKey(Model):
     """One of the largest keys. ``key`` is a keyed hash (HMAC-SHA-256, 16 hex digits) unless ``--show-keys`` was given.
 
-    ``share`` and ``bytes_share`` are of the keyed records and their bytes.
+    ``share`` and ``bytes_share`` are of the keyed records and their bytes, without empty keys that are spread.
     """
 
     key: str
@@ -176,7 +188,8 @@ class SchemaPrefixes(Model):
 
 
 class Candidate(Model):
-    """What one partition count would do. Predictions take murmur2, the Java client's rule, for keyed records.
+    """What one partition count would do. Predictions take murmur2, the Java client's rule, for keyed records. Empty
+    keys that are spread (``partitioner.empty_keys``) are left out, as records without a key are.
 
     ``moved_*``: the index under this count differs from the index under the source's count. ``relocated_records``: lie
     elsewhere today than this count puts them. ``max_partition_share`` and ``partition_records`` are of keyed records.
@@ -359,19 +372,20 @@ def kind_of(records: int, keyed: int) -> Kind:
     return Kind.KEYED if keyed == records else Kind.MIXED
 
 
-def in_place(kind: Kind) -> InPlace:
-    """Whether the topic may be altered in place: only where no record has a key, so that no order can break."""
-    if kind is Kind.UNKEYED:
-        return InPlace(
-            allowed=True,
-            reason="No record has a key, so there is no order per key to break: increase the count in place.",
-        )
+def in_place(kind: Kind, *, ordered: bool = True) -> InPlace:
+    """Whether the topic may be altered in place: only where no key places a record, so that no order can break.
+
+    ``ordered`` is false where every key is empty and spread.
+    """
     if kind is Kind.EMPTY:
         return InPlace(
             allowed=False,
             reason="There was no record to judge by. If its producers send keys, an increase breaks their order.",
         )
-    return InPlace(
-        allowed=False,
-        reason="Records have keys: after an in-place increase a key's new records can be read before its old ones.",
-    )
+    if ordered and kind is not Kind.UNKEYED:
+        return InPlace(
+            allowed=False,
+            reason="Records have keys: after an in-place increase a key's new records can be read before its old ones.",
+        )
+    what = "No record has a key" if kind is Kind.UNKEYED else "Every key is empty, and such records are spread"
+    return InPlace(allowed=True, reason=f"{what}, so there is no order per key to break: increase the count in place.")

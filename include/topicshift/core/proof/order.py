@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from topicshift.core.base import Model
+from topicshift.core.fence.point import FenceOffsets
 
 SCHEMA = "topicshift/order-proof/v1"
 
@@ -105,7 +106,7 @@ class OrderProof(Model):
     taken_at: str
     seconds: float
     sequence_header: str | None
-    fence_offsets: dict[int, int] | None
+    fence_offsets: FenceOffsets | None
     source: Side
     target: Side
     keys: int

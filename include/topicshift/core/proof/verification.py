@@ -20,6 +20,7 @@ from topicshift.core.base import Model
 from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Verdict
 from topicshift.core.drain.decision import Doubt, GroupView, Snapshot, Tail, TailRange, certify
 from topicshift.core.drain.reasons import Reason, explain, tagged
+from topicshift.core.fence.point import FenceOffsets
 from topicshift.core.kafka.cluster import PartitionOffsets
 
 SCHEMA = "topicshift/drain-verification/v1"
@@ -81,7 +82,7 @@ class DrainVerification(Model):
     taken_at: str
     topic: str
     topic_id: str | None
-    fence_offsets: dict[int, int] | None
+    fence_offsets: FenceOffsets | None
     end_offsets: dict[int, int | None]
     groups: list[VerifiedGroup]
     reasons: list[str] = Field(default=[])
