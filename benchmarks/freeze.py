@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lab.broker import kafka_command
-from lab.demo import DAG_ID
+from lab.demo import DAG_IDS
 from lab.load_life import Life
 from lab.load_proof import prove
 from lab.rights import allow, consumer_rights, grant, producer_rights
@@ -102,17 +102,17 @@ def by_dag(stack: Stack, source: str, target: str, groups: list[str], cutover: s
         "source": source,
         "target": target,
         "partitions": 30,
-        "cutover": cutover,
         "approvals_plan": "auto",
         "approvals_cutover": "auto",
         "producers": [{"name": "checkout"}, {"name": "billing"}],
         "consumers": [{"name": g, "group": g} for g in groups],
         "ordering_sequence_header": "seq",
     }
-    run_id = stack.airflow.trigger(DAG_ID, conf)
-    run = stack.airflow.wait_run(DAG_ID, run_id, timeout=900)
+    dag_id = DAG_IDS[cutover]
+    run_id = stack.airflow.trigger(dag_id, conf)
+    run = stack.airflow.wait_run(dag_id, run_id, timeout=900)
     if run["state"] != "success":
-        raise RuntimeError(f"{run_id} {run['state']}: {stack.airflow.task_states(DAG_ID, run_id)}")
+        raise RuntimeError(f"{run_id} {run['state']}: {stack.airflow.task_states(dag_id, run_id)}")
 
 
 def measure(stack: Stack, folder: Path, source: str, backlog: int, act: Callable[[Life], None]) -> float:
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--only", choices=KINDS, help="one variant alone, without ratios")
     parser.add_argument("--run-folder", default=str(default_run_folder("bench-freeze")))
     args = parser.parse_args()
-    stack = Stack(args.run_folder, unpause=(DAG_ID,))
+    stack = Stack(args.run_folder, unpause=tuple(DAG_IDS.values()))
     folder = stack.folder.path / f"life-{int(time.time())}"
     seen: dict[str, list[float]] = {kind: [] for kind in KINDS if args.only in (None, kind)}
     try:

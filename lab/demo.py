@@ -31,7 +31,9 @@ from lab.stack_cli import FAILURES
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import TopicshiftError
 
-DAG_ID = "topic_migration"
+DAG_IDS = {"drain_first": "topic_migration", "producers_first": "topic_migration_producers_first"}
+"""The DAG of each order of the cut-over."""
+
 SOURCE, TARGET = "payments", "payments-v2"
 SOURCE_PARTITIONS = 6
 RETENTION = {"retention.ms": str(3 * 86_400_000)}
@@ -45,13 +47,12 @@ AFTER_S = 5.0
 """Traffic goes on for so long after the migration, so that the target is used by everybody."""
 
 
-def form(groups: list[str], cutover: str, partitions: int, budget: str) -> dict[str, Any]:
+def form(groups: list[str], partitions: int, budget: str) -> dict[str, Any]:
     """The values of the form, as a person would fill them in."""
     return {
         "source": SOURCE,
         "target": TARGET,
         "partitions": partitions,
-        "cutover": cutover,
         "freeze_budget": budget,
         "approvals_plan": "required",
         "approvals_cutover": "required",
@@ -80,7 +81,8 @@ def prepare(stack: Stack, life: Life) -> None:
 class Migration:
     """One run of the DAG, followed through the API until it ends."""
 
-    def __init__(self, stack: Stack, life: Life, run_id: str, view: View, approve: str) -> None:
+    def __init__(self, stack: Stack, life: Life, dag_id: str, run_id: str, view: View, approve: str) -> None:
+        self.dag_id = dag_id
         self.api: AirflowApi = stack.airflow
         self.life = life
         self.run_id = run_id
@@ -94,8 +96,8 @@ class Migration:
         """Refresh the screen and answer questions until the run has ended; returns the run."""
         deadline = time.monotonic() + timeout_s
         while True:
-            run = self.api.dag_run(DAG_ID, self.run_id)
-            tasks = self.api.task_instances(DAG_ID, self.run_id)
+            run = self.api.dag_run(self.dag_id, self.run_id)
+            tasks = self.api.task_instances(self.dag_id, self.run_id)
             self.view.steps = steps_from(tasks)
             self.view.freeze = freeze_words(self.life)
             self._lags()
@@ -135,7 +137,7 @@ class Migration:
     def _questions(self, tasks: list[dict[str, Any]]) -> None:
         if not any(t["state"] == "awaiting_input" for t in tasks):
             return
-        for question in self.api.hitl_pending(DAG_ID, self.run_id):
+        for question in self.api.hitl_pending(self.dag_id, self.run_id):
             task_id = question["task_instance"]["task_id"]
             key = f"{task_id}:{question['task_instance'].get('try_number')}:{question.get('created_at')}"
             seen = self._asked.setdefault(key, time.monotonic())
@@ -148,7 +150,7 @@ class Migration:
                 continue
             self._asked[key] = 0
             try:
-                self.api.hitl_answer(DAG_ID, self.run_id, task_id, question["options"][0])
+                self.api.hitl_answer(self.dag_id, self.run_id, task_id, question["options"][0])
             except AirflowError as error:
                 if error.status != 409:
                     raise
@@ -163,19 +165,19 @@ class Migration:
             return
         t = waiting[0]
         try:
-            text = self.api.task_log(DAG_ID, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
+            text = self.api.task_log(self.dag_id, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
         except AirflowError:
             return
-        lines = [line for line in text.splitlines() if "not ready" in line or "to go" in line]
+        lines = [line for line in text.splitlines() if "not ready" in line or "to go" in line or "waiting: " in line]
         if lines:
             self.view.waits = lines[-1].strip()[:300]
 
     def failures(self) -> str:
         """The last lines of the log of every failed task."""
         out = []
-        for t in self.api.task_instances(DAG_ID, self.run_id):
+        for t in self.api.task_instances(self.dag_id, self.run_id):
             if t["state"] == "failed":
-                log = self.api.task_log(DAG_ID, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
+                log = self.api.task_log(self.dag_id, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
                 out.append(f"{t['task_id']}:\n" + "\n".join(log.strip().splitlines()[-12:]))
         return "\n\n".join(out)
 
@@ -197,7 +199,7 @@ def summarise(
     """The content of ``summary.json``; ``ok`` says whether all is right."""
     steps = [
         {"name": s.name, "seconds": round(seconds, 2)}
-        for s in steps_from(migration.api.task_instances(DAG_ID, migration.run_id))
+        for s in steps_from(migration.api.task_instances(migration.dag_id, migration.run_id))
         if (seconds := s.seconds(time.time())) is not None
     ]
     clean = all(not (g["lost"] or g["duplicated"] or g["out_of_order"]) for g in proof["groups"].values())
@@ -256,11 +258,12 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         say(f"{SOURCE}: {SOURCE_PARTITIONS} partitions, a backlog of {args.backlog:,} keyed records")
         life.start()
         say("live: 3 producer processes of checkout and billing, 2 consumer processes each of ledger, fraud, search")
-        values = form(life.groups, args.cutover, args.partitions, args.freeze_budget)
-        run_id = stack.airflow.trigger(DAG_ID, values)
-        say(f"triggered {DAG_ID} through Airflow's API: {run_id}")
-        view = View(f"{SOURCE} -> {TARGET}   {stack.airflow.url}/dags/{DAG_ID}/runs/{run_id}")
-        migration = Migration(stack, life, run_id, view, args.approve)
+        values = form(life.groups, args.partitions, args.freeze_budget)
+        dag_id = DAG_IDS[args.cutover]
+        run_id = stack.airflow.trigger(dag_id, values)
+        say(f"triggered {dag_id} through Airflow's API: {run_id}")
+        view = View(f"{SOURCE} -> {TARGET}   {stack.airflow.url}/dags/{dag_id}/runs/{run_id}")
+        migration = Migration(stack, life, dag_id, run_id, view, args.approve)
         with Live(view, console=console, refresh_per_second=4, transient=False) as live:
             run = migration.follow(live, args.timeout)
         if run["state"] != "success":

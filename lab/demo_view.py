@@ -12,17 +12,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-STEPS = (
-    "plan",
-    "approve",
-    "create_target",
-    "stop_producers",
-    "drain",
-    "verify_drain",
-    "switch_producers",
-    "switch_consumers",
-    "verify",
-)
+from topicshift.core.engine.words import ORDER, Step
+from topicshift.core.spec.model import Cutover
+
+STEPS = tuple(step.value for step in ORDER[Cutover.DRAIN_FIRST] if step is not Step.RETIRE)
 _MARK = {
     "success": ("done", "green"),
     "running": ("running", "cyan"),
@@ -37,8 +30,8 @@ _WEIGHT = ("failed", "upstream_failed", "awaiting_input", "running", "deferred",
 
 
 def step_of(task_id: str) -> str:
-    """The step (task group) that a task belongs to, in either order of the cut-over."""
-    return task_id.removeprefix("producers_first.").split(".")[0]
+    """The step (task group) that a task belongs to."""
+    return task_id.split(".")[0]
 
 
 @dataclass

@@ -33,8 +33,9 @@ ORCHESTRATOR = "topicshift"
 APPLICATIONS = ("checkout", "billing", "ledger", "fraud", "search", "legacy", "rogue")
 """Users of the broker besides ``admin`` and ``topicshift``; what they may do is for the caller to grant."""
 
-DAGS = ("topic_migration", "topic_assessment", "topic_rollback")
-"""DAGs that are unpaused; ``topic_retirement`` is left paused, since it runs by itself."""
+DAGS = ("topic_migration", "topic_migration_producers_first", "topic_assessment", "topic_rollback")
+"""DAGs that are unpaused; ``topic_retirement`` is left paused, since it runs by itself. Those that migrations start
+themselves (``topic_resume_on_source``, ``topic_question``) are never paused."""
 
 Progress = Callable[[str], None]
 

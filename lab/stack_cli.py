@@ -18,7 +18,7 @@ from lab.broker import BrokerFailed
 from lab.java import NoJava
 from lab.load_life import Life, LoadFailed
 from lab.runfolder import ROOT, FolderInUse, FolderUnusable, RunFolder
-from lab.stack import DAGS, Stack, default_run_folder, wait_gone
+from lab.stack import Stack, default_run_folder, wait_gone
 from lab.traffic import SOURCE, start_traffic
 
 FAILURES = (FolderInUse, BrokerFailed, AirflowFailed, LoadFailed, NoJava, TimeoutError, FileNotFoundError)
@@ -75,7 +75,7 @@ def end_on_signals() -> threading.Event:
 def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
     """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed."""
     end_on_signals()
-    stack = Stack(folder, postgres=postgres, unpause=(*DAGS, "topic_give_back"))
+    stack = Stack(folder, postgres=postgres)
     traffic: Life | None = None
     try:
         stack.start(lambda line: say(f"  {line}"), airflow=airflow, announce=False)

@@ -20,8 +20,8 @@ from lab.traffic import start_traffic
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-DAG_ID = "topic_migration"
-SWITCH = "producers_first.switch_producers.switch"
+DAG_ID = "topic_migration_producers_first"
+SWITCH = "switch_producers.switch"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_what_is_typed_wrong_is_said_in_words_where_the_person_looks(ui: Ui, sta
     page = ui.page.locator("body")
     for said in ("is no topic name", "Did you mean `name`", "partitions"):
         expect(page).to_contain_text(said)
-    assert run.states()["give_back"] == "skipped"
+    assert run.states()["resume_on_source"] == "skipped"
 
 
 def test_a_list_that_is_no_json_cannot_be_sent(ui: Ui) -> None:

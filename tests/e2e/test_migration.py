@@ -59,6 +59,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"source": "bad/name"}, "no topic name"),
     ({"partitions": 0}, "partitions"),
     ({"kafka_conn_id": "nowhere"}, "nowhere"),
+    ({"cutover": "producers_first"}, "Trigger topic_migration_producers_first with the same values"),
 ]
 
 
@@ -67,6 +68,6 @@ def test_bad_input_gets_a_clear_error_and_leaves_nothing(stack: Stack) -> None:
     for run, said in runs:
         run.wait("failed", timeout=120)
         states = run.states()
-        assert (states["plan.read_spec"], states["give_back"]) == ("failed", "skipped")
+        assert (states["plan.read_spec"], states["resume_on_source"]) == ("failed", "skipped")
         log = run.log("plan.read_spec")
         assert said in log and "Traceback" not in log
