@@ -177,7 +177,8 @@ class Migration:
         out = []
         for t in self.api.task_instances(self.dag_id, self.run_id):
             if t["state"] == "failed":
-                log = self.api.task_log(self.dag_id, self.run_id, t["task_id"], t["try_number"], map_index=t["map_index"])
+                where = self.dag_id, self.run_id, t["task_id"], t["try_number"]
+                log = self.api.task_log(*where, map_index=t["map_index"])
                 out.append(f"{t['task_id']}:\n" + "\n".join(log.strip().splitlines()[-12:]))
         return "\n\n".join(out)
 

@@ -13,7 +13,7 @@ unknown, 2 wrong use.
 **Armed**, the job is submitted before the fence: it starts its session, reads a few records so that classes and
 connections are warm, writes ``ready.json`` into ``--requests``, and waits. Each ``NAME.certificate.json`` that appears
 in ``--requests`` is answered as ``NAME.verification.json`` in ``--output``, and again when its content changes. So no
-JVM starts inside the freeze. The file ``done`` in ``--requests`` ends the job (exit code 0), the file ``abort`` or the
+JVM starts inside the freeze. It writes ``alive`` every two seconds. The file ``done`` in ``--requests`` ends the job (exit code 0), the file ``abort`` or the
 deadline end it with 4; ``verifier.json`` in ``--output`` says which, and what was answered.
 """
 
@@ -48,7 +48,7 @@ from topicshift.core.proof.verification import (
 )
 from topicshift_spark.files import Folder
 from topicshift_spark.offsets import OffsetsProbe
-from topicshift_spark.requests import owner_alive, serve
+from topicshift_spark.requests import heartbeat, owner_alive, serve
 from topicshift_spark.result import prepare_folder, run
 from topicshift_spark.session import get_session
 from topicshift_spark.source import Cluster, client_properties
@@ -245,9 +245,10 @@ def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
             "output": args.output,
             "deadline_s": args.deadline,
         }
-        requests.write(READY, json.dumps(state, indent=1) + "\n")
-        print(f"ready: certificates are answered that come to {args.requests}", flush=True)
-        end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), alive=alive)
+        with heartbeat(requests):
+            requests.write(READY, json.dumps(state, indent=1) + "\n")
+            print(f"ready: certificates are answered that come to {args.requests}", flush=True)
+            end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), alive=alive)
     summary = {
         "schema": SESSION_SCHEMA,
         "verdict": end.value,

@@ -1,7 +1,8 @@
 """Certificates that come one by one into a folder, and what ends the wait for them.
 
 The run writes ``NAME.certificate.json`` (``all``, or a group's name), the job answers ``NAME.verification.json``. The
-file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once.
+file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once. The job says that it lives by
+the file ``alive``.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 from topicshift.core.errors import TopicshiftError
 from topicshift_spark.files import Folder
 
-DONE, ABORT = "done", "abort"
+DONE, ABORT, ALIVE = "done", "abort", "alive"
+_BEAT_S = 2.0
 _REQUEST = re.compile(r"([\w.-]+)\.certificate\.json")
 _POLL_S = 0.05
 _POLL_REMOTE_S = 0.5
@@ -57,6 +61,29 @@ def owner_alive() -> Callable[[], bool]:
         return True
 
     return alive
+
+
+@contextmanager
+def heartbeat(folder: Folder) -> Iterator[None]:
+    """Write ``alive`` every two seconds for as long as the block runs, whatever the job is busy with.
+
+    Raises ``Unreadable`` where the folder cannot be written to at the beginning.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_S):
+            with suppress(TopicshiftError, OSError):  # a sign of life that is missed is one more second of silence
+                folder.write(ALIVE, "")
+
+    folder.write(ALIVE, "")
+    thread = threading.Thread(target=beat, name="topicshift-alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_BEAT_S)
 
 
 def serve(

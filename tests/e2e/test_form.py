@@ -88,8 +88,6 @@ def fill_in(ui: Ui, stack: Stack, life: Life, pictures: Path) -> Run:
     ui.page.screenshot(path=pictures / "form.png")
     ui.write_json("producers", [{"name": app.name} for app in life.producers])
     ui.write_json("consumers", [{"name": group, "group": group} for group in life.groups])
-    ui.open_section("Options: Cut-over")
-    ui.choose("cutover", "producers_first")
     ui.open_section("Options: Proof")
     ui.type_in("ordering_sequence_header", "seq")
     answer = ui.answer_of_the_form()
