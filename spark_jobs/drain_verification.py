@@ -13,8 +13,9 @@ unknown, 2 wrong use.
 **Armed**, the job is submitted before the fence: it starts its session, reads a few records so that classes and
 connections are warm, writes ``ready.json`` into ``--requests``, and waits. Each ``NAME.certificate.json`` that appears
 in ``--requests`` is answered as ``NAME.verification.json`` in ``--output``, and again when its content changes. So no
-JVM starts inside the freeze. It writes ``alive`` every two seconds. The file ``done`` in ``--requests`` ends the job (exit code 0), the file ``abort`` or the
-deadline end it with 4; ``verifier.json`` in ``--output`` says which, and what was answered.
+JVM starts inside the freeze. It writes ``alive`` there every two seconds. The file ``done`` in ``--requests`` ends the
+job (exit code 0), the file ``abort`` or the deadline end it with 4; ``verifier.json`` in ``--output`` says which, and
+what was answered.
 """
 
 from __future__ import annotations
