@@ -1,7 +1,7 @@
 """Certificates that come one by one into a folder, and what ends the wait for them.
 
 The run writes ``NAME.certificate.json`` (``all``, or a group's name), the job answers ``NAME.verification.json``. The
-file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once. By the file ``alive`` the job
+file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once. By ``alive`` the job
 says that it lives.
 """
 

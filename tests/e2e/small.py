@@ -201,6 +201,23 @@ class Run:
         self.api.hitl_answer(self.dag_id, self.run_id, task_id, question["options"][option], map_index=map_index)
         return question
 
+    def answer_anew(self, option: int = 0, *, timeout: float = PATIENCE_S) -> dict[str, Any]:
+        """Wait for a question whose own task cannot show it any more, and answer it in the run that asks it."""
+        dag_id, found = "topic_question", dict[str, Any]()
+        migration = self.api.xcom(self.dag_id, self.run_id, "plan.read_spec", "migration")["id"]
+
+        def asked() -> bool:
+            for run in self.api.dag_runs(dag_id):
+                if run["state"] == "running" and run["dag_run_id"].startswith(migration):
+                    for each in self.api.hitl_pending(dag_id, run["dag_run_id"]):
+                        found.update(each, run_id=run["dag_run_id"])
+            return bool(found)
+
+        wait_until(asked, timeout, f"{dag_id} to ask for {migration}", every=0.3)
+        time.sleep(ANSWER_AFTER_S)
+        self.api.hitl_answer(dag_id, found["run_id"], "answer", found["options"][option])
+        return found
+
     def clear(self, task_id: str, *, downstream: bool = True) -> None:
         """Clear a task (and what follows) and wait until the run goes on."""
         self.api.clear(self.dag_id, self.run_id, [task_id], downstream=downstream)

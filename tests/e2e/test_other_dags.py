@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from topicshift.core.spec.io import load_spec
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SWITCH = "switch_producers.switch"
+RESUMED_WITHIN_S = 20.0
+"""About 6 s where the cores are idle."""
 SPECS = Path(__file__).parents[1] / "specs"
 
 
@@ -60,10 +63,13 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
             "ordering_sequence_header": "seq",
         }
         run = Run.start(api, "topic_migration", values)
-        run.question("approve.plan")
+        shown = run.question("approve.plan")["subject"]
         second = Run.start(api, "topic_migration", values).wait("failed")
         assert f"held by topic_migration/{run.run_id}, which is running" in second.log("plan.read_spec")
+        # The plan changes while the question waits: the answer to its first text counts for nothing.
+        admin.alter_topic_configs(source, set_={"retention.ms": "86400000"})
         run.answer("approve.plan")
+        assert run.answer_anew()["subject"] != shown
         run.question(SWITCH)
         assert life.frozen()[0] == ["sent-checkout-0"]
         assert admin.topic(target) is not None
@@ -71,6 +77,9 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         refused = Run.start(api, "topic_rollback", {"migration": source}).wait("failed")
         assert "still running" in refused.log("observe")
         api.set_run_state("topic_migration", run.run_id, "failed")
+        marked = time.monotonic()
+        until(lambda: not life.frozen()[0], "producers that resume on the source")
+        assert time.monotonic() - marked < RESUMED_WITHIN_S
         back = Run.start(api, "topic_rollback", {"migration": source}).wait("success")
         assert api.xcom("topic_rollback", back.run_id, "observe")["type"] == "free"
         assert not life.frozen()[0], "producers must write to the source again"

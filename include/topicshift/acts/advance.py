@@ -87,7 +87,7 @@ def advance(
     """Advance the migration until step ``until`` is done (None: to its end), a person is needed, or patience is over.
 
     ``focus`` is a consumer group: the others are left alone. ``through`` is a later step up to which acts are performed
-    as well while producers stand still; its questions are left to the task whose step they belong to. ``leave`` names
+    as well while producers stand still, or for one group alone; its questions are left to the task whose step they belong to. ``leave`` names
     rules, acts and questions that are somebody else's: at the first of them this advancer is done.
 
     Raises the error of a decision to stop (``FenceBroken``, ``AmbiguousState``, ...), and ``OwnershipLost``.
@@ -102,7 +102,8 @@ def advance(
         decision = next_act(view)
         if decision.kind is Kind.OVER or leave & set(_names(decision)):
             return Done(decision.why, record, decision)
-        reach = through if through is not None and record.freeze is not None else until
+        further = through is not None and (record.freeze is not None or focus is not None)
+        reach = through if further else until
         if beyond(decision, until, order) and (decision.kind is Kind.ASK or beyond(decision, reach, order)):
             return Done(decision.why, record, decision)
         if decision.kind is Kind.STOP:
