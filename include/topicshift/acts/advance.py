@@ -87,8 +87,9 @@ def advance(
     """Advance the migration until step ``until`` is done (None: to its end), a person is needed, or patience is over.
 
     ``focus`` is a consumer group: the others are left alone. ``through`` is a later step up to which acts are performed
-    as well while producers stand still, or for one group alone; its questions are left to the task whose step they belong to. ``leave`` names
-    rules, acts and questions that are somebody else's: at the first of them this advancer is done.
+    as well while producers stand still, or for one group alone; its questions are left to the task whose step they
+    belong to. ``leave`` names rules, acts and questions that are somebody else's: at the first of them this advancer is
+    done.
 
     Raises the error of a decision to stop (``FenceBroken``, ``AmbiguousState``, ...), and ``OwnershipLost``.
     """
