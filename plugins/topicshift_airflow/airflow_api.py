@@ -35,9 +35,10 @@ def run_state(dag_id: str, run_id: str) -> str | None:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     try:
-        return str(RuntimeTaskInstance.get_dagrun_state(dag_id, run_id))
+        state = RuntimeTaskInstance.get_dagrun_state(dag_id, run_id)
     except AirflowRuntimeError as error:
         return GONE if no_such_run(error.error) else None
+    return str(getattr(state, "value", state))
 
 
 def no_such_run(answer: ErrorResponse) -> bool:

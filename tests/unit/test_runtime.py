@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from airflow.sdk import BaseHook, Connection
+from airflow.sdk.api.datamodels._generated import DagRunState
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -123,6 +124,15 @@ def test_a_run_is_deleted_only_if_airflow_says_so_of_that_run(
 def test_a_run_that_could_not_be_looked_up_counts_as_alive(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(task_runner.RuntimeTaskInstance, "get_dagrun_state", raises(answer))
     assert runtime.owner_alive("topic_migration/manual__1") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "alive"), [("running", True), ("queued", True), ("success", False), ("failed", False)]
+)
+def test_a_run_is_alive_as_airflow_says(monkeypatch: pytest.MonkeyPatch, state: str, alive: bool) -> None:
+    answer = DagRunStateResult(state=DagRunState(state))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(answer), raising=False)
+    assert runtime.owner_alive("topic_migration/manual__1") is alive
 
 
 LOCAL = [
