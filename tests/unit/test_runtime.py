@@ -25,7 +25,7 @@ class Supervisor:
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def send(self, _: Any) -> Any:
+    def send(self, msg: Any) -> Any:
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
