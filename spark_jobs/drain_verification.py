@@ -11,11 +11,11 @@ The answer is ``DIR/drain_verification.json``; exit code 0 verified, 3 not drain
 unknown, 2 wrong use.
 
 **Armed**, the job is submitted before the fence: it starts its session, reads a few records so that classes and
-connections are warm, writes ``ready.json`` into ``--requests``, and waits. Each ``NAME.certificate.json`` that appears
+connections are warm, writes ``ready.json`` into ``--requests``, and waits; it writes the file ``alive`` there every two
+seconds, so that a job that was killed is told from one that is at work. Each ``NAME.certificate.json`` that appears
 in ``--requests`` is answered as ``NAME.verification.json`` in ``--output``, and again when its content changes. So no
-JVM starts inside the freeze. It writes ``alive`` there every two seconds. The file ``done`` in ``--requests`` ends the
-job (exit code 0), the file ``abort`` or the deadline end it with 4; ``verifier.json`` in ``--output`` says which, and
-what was answered.
+JVM starts inside the freeze. The file ``done`` in ``--requests`` ends the job (exit code 0), the file ``abort`` or the
+deadline end it with 4; ``verifier.json`` in ``--output`` says which, and what was answered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from topicshift.core.proof.verification import (
 )
 from topicshift_spark.files import Folder
 from topicshift_spark.offsets import OffsetsProbe
-from topicshift_spark.requests import heartbeat, owner_alive, serve
+from topicshift_spark.requests import heartbeat, mark_of, owner_alive, serve
 from topicshift_spark.result import prepare_folder, run
 from topicshift_spark.session import get_session
 from topicshift_spark.source import Cluster, client_properties
@@ -214,6 +214,7 @@ def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
     began, alive = time.monotonic(), owner_alive()
     spark = get_session("topicshift drain_verification (armed)", _SETTINGS)
     requests, output = Folder(args.requests, spark), Folder(args.output, spark)
+    armed = mark_of(requests)
     answered: dict[str, str] = {}
     with Cluster(spark, properties, args.timeout) as cluster:
         probe = OffsetsProbe(cluster, args.topic)
@@ -249,13 +250,15 @@ def _armed(args: argparse.Namespace, properties: Mapping[str, str]) -> int:
         with heartbeat(requests):
             requests.write(READY, json.dumps(state, indent=1) + "\n")
             print(f"ready: certificates are answered that come to {args.requests}", flush=True)
-            end = serve(requests, reply, seconds=max(0.0, args.deadline - (time.monotonic() - began)), alive=alive)
+            left = max(0.0, args.deadline - (time.monotonic() - began))
+            end = serve(requests, reply, seconds=left, alive=alive, armed=armed)
     summary = {
         "schema": SESSION_SCHEMA,
         "verdict": end.value,
         "topic": args.topic,
         "ended_at": datetime.now(UTC).isoformat(),
         "answers": answered,
+        **({} if armed is None else {"armed": armed}),
     }
     output.write(SESSION_RESULT, json.dumps(summary, indent=1) + "\n")
     print(f"{end.value}: {len(answered)} certificates answered", flush=True)

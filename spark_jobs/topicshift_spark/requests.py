@@ -1,8 +1,7 @@
 """Certificates that come one by one into a folder, and what ends the wait for them.
 
 The run writes ``NAME.certificate.json`` (``all``, or a group's name), the job answers ``NAME.verification.json``. The
-file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once. By ``alive`` the job
-says that it lives.
+file ``done`` ends the job when everything is answered, the file ``abort`` ends it at once. The job writes ``alive``.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from enum import StrEnum
 from topicshift.core.errors import TopicshiftError
 from topicshift_spark.files import Folder
 
-DONE, ABORT, ALIVE = "done", "abort", "alive"
-_BEAT_S = 2.0
+DONE, ABORT, ALIVE, STARTED = "done", "abort", "alive", "started"
+BEAT_S = 2.0
+"""Seconds between two signs of life."""
 _REQUEST = re.compile(r"([\w.-]+)\.certificate\.json")
 _POLL_S = 0.05
 _POLL_REMOTE_S = 0.5
@@ -63,27 +63,32 @@ def owner_alive() -> Callable[[], bool]:
     return alive
 
 
-@contextmanager
-def heartbeat(folder: Folder) -> Iterator[None]:
-    """Write ``alive`` every two seconds for as long as the block runs, whatever the job is busy with.
+def mark_of(folder: Folder) -> str | None:
+    """The mark with which the newest job of this folder was started, None where nobody left one."""
+    return folder.read(STARTED).decode() if STARTED in folder.marks() else None
 
-    Raises ``Unreadable`` where the folder cannot be written to at the beginning.
+
+@contextmanager
+def heartbeat(folder: Folder, every_s: float = BEAT_S) -> Iterator[None]:
+    """Write ``alive`` into the folder now and every so often, in a thread of its own: reading a tail may take long.
+
+    The first one is written before anything else is done; a later one that fails is tried again at the next beat.
     """
+    folder.write(ALIVE, "")
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(_BEAT_S):
-            with suppress(TopicshiftError, OSError):  # a sign of life that is missed is one more second of silence
+        while not over.wait(every_s):
+            with suppress(TopicshiftError, OSError):
                 folder.write(ALIVE, "")
 
-    folder.write(ALIVE, "")
-    thread = threading.Thread(target=beat, name="topicshift-alive", daemon=True)
+    thread = threading.Thread(target=beat, name="topicshift-heartbeat", daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join(_BEAT_S)
+        thread.join()
 
 
 def serve(
@@ -92,22 +97,25 @@ def serve(
     *,
     seconds: float,
     alive: Callable[[], bool],
+    armed: str | None = None,
 ) -> End:
     """Pass every certificate to ``answer(name, content, last_try)`` once, and again when its content changes.
 
     ``answer`` returns false where the content makes no sense yet: a writer that does not rename shows half a file for a
-    moment. It is then asked again, up to two seconds (``last_try``). Ends after ``seconds``, or when ``alive`` says
-    that nobody waits for answers any more.
+    moment. It is then asked again, up to two seconds (``last_try``). Ends after ``seconds``, when ``alive`` says that
+    nobody waits for answers any more, or when another job was started (``armed`` is :func:`mark_of` at the beginning).
     """
     until = time.monotonic() + seconds
     pause = _POLL_S if folder.local else _POLL_REMOTE_S
     seen: dict[str, object] = {}
     digests: dict[str, str] = {}
     tries: dict[str, int] = {}
+    started: object = None
     while True:
         marks = folder.marks()
-        if ABORT in marks:
+        if ABORT in marks or (STARTED in marks and marks[STARTED] != started and mark_of(folder) != armed):
             return End.ABORTED
+        started = marks.get(STARTED)
         for file, mark in marks.items():
             request = _REQUEST.fullmatch(file)
             if request is None or seen.get(file) == mark:

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import drain_verification
 from lab.broker import EmbeddedBroker
+from topicshift.adapters.clock import SystemClock
+from topicshift.adapters.verifier import FileVerifier
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError
 from topicshift.core.proof.verification import DrainVerification
 from topicshift_spark.files import Folder
@@ -82,9 +84,18 @@ def source(broker: EmbeddedBroker, admin_client: AdminClient, topic_name: Callab
 
 @pytest.mark.broker
 def test_armed_it_answers_each_certificate_until_it_is_told_that_all_is_done(
-    spark: SparkSession, broker: EmbeddedBroker, source: Source, tmp_path: Path
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    source: Source,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    requests, answers = tmp_path / "requests", tmp_path / "answers"
+    monkeypatch.setenv("TOPICSHIFT_WORK", str(tmp_path))
+    verifier = FileVerifier("m", SystemClock())
+    requests, answers = verifier.requests, verifier.answers
+    assert verifier.state()[0] == "absent"
+    verifier.arm()
+    assert verifier.state()[0] == "starting"
     words = ["--armed", "--topic", source.name, "--requests", str(requests), "--deadline", "300"]
     words += ["--output", str(answers), "--bootstrap-server", broker.bootstrap]
     code: list[int] = []
@@ -92,6 +103,7 @@ def test_armed_it_answers_each_certificate_until_it_is_told_that_all_is_done(
     thread.start()
     ready = json.loads(wait_for("it is ready", lambda: (requests / "ready.json").exists() and _read(requests, "ready")))
     assert (ready["topic"], ready["records_read"]) == (source.name, 20)
+    assert verifier.state() == ("ready", "")
 
     def ask(name: str, content: bytes) -> DrainVerification:
         (requests / f"{name}.certificate.json").write_bytes(content)
@@ -122,6 +134,8 @@ def test_armed_it_answers_each_certificate_until_it_is_told_that_all_is_done(
     assert code == [0]
     ended = json.loads((answers / "verifier.json").read_bytes())
     assert ended["verdict"] == "done"
+    assert verifier.state() == ("gone", "it has ended (done)")
+    assert verifier.answer("fraud") == json.loads((answers / "fraud.verification.json").read_bytes())
     assert ended["answers"] == {"ledger": "verified", "all": "verified", "half": "unknown", "fraud": "fence_broken"}
 
 

@@ -1,12 +1,13 @@
 """The armed drain verification of a migration, spoken to by files in its work folder.
 
 The Spark job (``spark_jobs/drain_verification.py --armed``) writes ``ready.json`` once it can answer, touches ``alive``
-every two seconds, and leaves ``verifier.json`` when it ends.
+every two seconds, and leaves ``verifier.json`` when it ends, with the mark that it was ``started`` with.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -45,14 +46,14 @@ class FileVerifier:
         for name in (READY, ALIVE, DONE, ABORT):
             (self.requests / name).unlink(missing_ok=True)
         (self.answers / ENDED).unlink(missing_ok=True)
-        put(self.requests / STARTED, b"")
+        put(self.requests / STARTED, uuid.uuid4().hex.encode())
 
     def state(self) -> tuple[State, str]:
         """Where the job is, and why. One that was called off counts as absent: the next freeze starts another."""
         if (self.requests / ABORT).exists():
             return "absent", "it was called off"
         ended = self._json(self.answers / ENDED)
-        if ended is not None:
+        if ended is not None and ended.get("armed", self._armed()) == self._armed():
             return "gone", f"it has ended ({ended.get('verdict')})"
         alive, started = self._age(ALIVE), self._age(STARTED)
         if alive is not None and (self.requests / READY).exists():
@@ -80,6 +81,11 @@ class FileVerifier:
     def abort(self) -> None:
         """Call it off: the run does not go on."""
         put(self.requests / ABORT, b"")
+
+    def _armed(self) -> str | None:
+        """The mark of the job that was started last; one before it may still be about to say how it ended."""
+        path = self.requests / STARTED
+        return path.read_text() if path.exists() else None
 
     def _age(self, name: str) -> float | None:
         """Seconds since the file was last written, None where there is none."""
