@@ -47,7 +47,7 @@ def fails_with(w: World, error: type[Exception], text: str) -> None:
 def test_a_quiet_source_is_fenced_within_the_settle_time_and_a_bit() -> None:
     w = World()
     record = fenced(w)
-    assert record.offsets == {0: 10, 1: 10, 2: 10}
+    assert record.fence_offsets == {0: 10, 1: 10, 2: 10}
     assert record.acls_added == [BATCH] and BATCH not in record.acls_before
     assert sorted(record.stopped) == ["billing", "checkout"]
     assert record.exempt_principals == ["User:billing", "User:checkout"]
@@ -80,7 +80,7 @@ def test_one_late_record_only_delays_the_fence() -> None:
     w = World()
     once = iter([True])
     while_fencing(w, lambda s: w.write(partition=1) if s > 0.3 and next(once, False) else None)
-    assert fenced(w).offsets == {0: 10, 1: 11, 2: 10}
+    assert fenced(w).fence_offsets == {0: 10, 1: 11, 2: 10}
 
 
 def test_an_open_transaction_is_waited_for_and_its_marker_counts() -> None:
@@ -95,7 +95,7 @@ def test_an_open_transaction_is_waited_for_and_its_marker_counts() -> None:
             held[0].commit()
 
     while_fencing(w, transact)
-    assert fenced(w).offsets[0] == 10 + 2 + 1
+    assert fenced(w).fence_offsets[0] == 10 + 2 + 1
     assert "abort_transaction" not in w.cluster.calls
     assert any("transactional id tx-1" in line for line in w.said)
 

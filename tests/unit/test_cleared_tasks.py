@@ -89,7 +89,7 @@ def test_the_line_of_tasks_moves_everybody(run: Run) -> None:
     assert world.where() == {("payments-v2", True)}
     assert world.journal.current(world.claim.migration_id).state == "done"
     assert results["report"]["verdict"] == "proven"
-    assert results["fence"]["offsets_sum"] == 30 and results["create"]["topic_id"]
+    assert results["fence"]["fence_offsets_sum"] == 30 and results["create"]["topic_id"]
 
 
 def test_after_the_end_a_cleared_task_is_skipped_and_changes_nothing(run: Run) -> None:

@@ -1,14 +1,27 @@
-"""The freeze clock, its lease, and the decision to give producers back."""
+"""The freeze clock, its lease, and the decision that producers resume on the source."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.engine.freeze import Freeze, GiveBack, decide_give_back, lease_margin
+from topicshift.core.engine.engine import next_act
+from topicshift.core.engine.freeze import Freeze, lease_margin
+from topicshift.core.engine.view import (
+    UNASKED,
+    Member,
+    Policy,
+    Record,
+    StepRecord,
+    TargetFact,
+    Unknown,
+    View,
+    Whereabouts,
+)
+from topicshift.core.engine.words import Act, MigrationState, Row, StepState
+from topicshift.core.spec.model import Cutover
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 budgets = st.floats(5, 7200).map(lambda s: timedelta(seconds=s))
@@ -29,43 +42,61 @@ def test_a_freeze_comes_back_from_the_journal(budget: timedelta) -> None:
     assert Freeze.from_data(freeze.to_data()) == freeze
 
 
-topics = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["old", "new", None]), min_size=1)
-states = st.sampled_from([None, "intended", "done", "undone"])
+states = st.sampled_from([None, *StepState])
+wheres = st.sampled_from(
+    [
+        Whereabouts("running", "source"),
+        Whereabouts("running", "target"),
+        Whereabouts("stopped", "source"),
+        Whereabouts("stopped", "target"),
+        Whereabouts("unknown"),
+    ]
+)
+targets = st.sampled_from(
+    [UNASKED, *(TargetFact(True, used=used) for used in (None, 0, 1, 7)), TargetFact(False, used=0)]
+)
 
 
-@given(states, states, topics, st.sampled_from([None, 0, 1, 7]))
+@given(
+    st.sampled_from([StepState.INTENDED, StepState.UNDOING]),
+    states,
+    states,
+    st.fixed_dictionaries({"a": wheres, "b": wheres}) | st.just(Unknown("no answer")),
+    targets,
+    st.sampled_from(["forward", "resume"]),
+    st.floats(0, 400),
+)
 def test_nobody_is_sent_back_who_may_have_written_to_the_target(
-    freeze: str | None, switch: str | None, producers: dict[str, str | None], records: int | None
+    freeze: StepState,
+    switch: StepState | None,
+    group: StepState | None,
+    producers: dict[str, Whereabouts] | Unknown,
+    target: TargetFact | Unknown,
+    wanted: str,
+    at: float,
 ) -> None:
-    decision, why = decide_give_back(
-        freeze_state=freeze, switch_state=switch, producer_topics=producers, target="new", target_records=records
+    clock = Freeze.begin(NOW, timedelta(seconds=120))
+    rows = {Row.FREEZE.value: (freeze, clock.to_data()), Row.CREATE_TARGET.value: (StepState.DONE, {})}
+    rows |= {name: (s, {}) for name, s in ((Row.SWITCH_PRODUCERS.value, switch), ("switch_consumer:g", group)) if s}
+    policy = Policy(
+        Cutover.PRODUCERS_FIRST, (Member("a"), Member("b")), (Member("g", "g"),), frozenset(), timedelta(seconds=120)
     )
-    assert why
-    if decision is GiveBack.TO_SOURCE:
-        assert not records
-        assert switch != "done"
-        if switch == "intended":
-            assert records == 0, "an unreadable target is not an empty one"
-            assert "new" not in producers.values()
-    if freeze is None:
-        assert decision is GiveBack.NOTHING
-
-
-def test_a_failure_before_the_switch_gives_back() -> None:
-    decision, _ = decide_give_back(
-        freeze_state="intended", switch_state=None, producer_topics={"a": None}, target="new", target_records=0
+    steps = {name: StepRecord(state, data) for name, (state, data) in rows.items()}
+    view = View(
+        Record("m", "s", "t", MigrationState.OPEN, True, "h", policy, steps),
+        NOW + timedelta(seconds=at),
+        NOW,
+        wanted=wanted,  # type: ignore[arg-type]
+        producers=producers,
+        target=target,
     )
-    assert decision is GiveBack.TO_SOURCE
-
-
-@pytest.mark.parametrize("switch", [None, "undone", "intended"])
-def test_producers_do_not_go_back_behind_a_group_that_reads_the_target(switch: str | None) -> None:
-    decision, why = decide_give_back(
-        freeze_state="intended",
-        switch_state=switch,
-        producer_topics={"a": None},
-        target="new",
-        target_records=0,
-        moved_groups=["ledger"],
-    )
-    assert decision is GiveBack.AMBIGUOUS and "ledger" in why
+    decision = next_act(view)
+    assert decision.why
+    if decision.act not in (Act.BEGIN_RESUME, Act.RESUME_PRODUCERS):
+        return
+    assert switch is not StepState.DONE
+    if decision.act is Act.RESUME_PRODUCERS:
+        assert group in (None, StepState.UNDONE), "it would miss what is written to the source from now on"
+    if switch in (StepState.INTENDED, StepState.UNDOING):
+        assert isinstance(target, TargetFact) and target.used == 0, "an unreadable target is not an empty one"
+        assert isinstance(producers, dict) and all(w.side != "target" for w in producers.values())

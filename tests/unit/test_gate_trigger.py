@@ -129,7 +129,7 @@ def test_a_chart_that_cannot_be_kept_ends_no_drain(monkeypatch: pytest.MonkeyPat
         kafka_conn_id="kafka_default",
         migration_id="m",
         inputs={"topic": "payments"},
-        fence={"offsets": {"0": 4}, "topic_id": "id", "taken_at": NOW.isoformat()},
+        fence={"topic": "payments", "fence_offsets": {"0": 4}, "topic_id": "id", "taken_at": NOW.isoformat()},
         deadline=NOW.timestamp() + 60,
         progress_name="drain_progress.json",
         owner="o",

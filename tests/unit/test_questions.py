@@ -121,7 +121,7 @@ def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pyt
     fence = AdvanceOperator(task_id="fence", until=Step.STOP_PRODUCERS, through=Step.SWITCH_PRODUCERS)
     question = airflow.asked(fence)
     assert question.ask == Ask.STOP_BY_HAND and airflow.world.state(Row.FREEZE) is None, "the clock has not begun"
-    assert airflow.answered(fence, question, question.yes)["offsets_sum"] == 30
+    assert airflow.answered(fence, question, question.yes)["fence_offsets_sum"] == 30
     assert airflow.world.state(Row.SWITCH_PRODUCERS) == "intended"
     switch = AdvanceOperator(task_id="switch", until=Step.SWITCH_PRODUCERS, leave=(Ask.START_BY_HAND,))
     airflow.run(switch)

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.plan_world import IMPACT, spec
 
-from topicshift.acts.fence import fence
 from topicshift.acts.open import near_names
 from topicshift.acts.plan import make_plan, take_snapshot
 from topicshift.core.errors import AccessDenied, Transient, Unreadable
 from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import Acl, GroupMember
-from topicshift.ports import ClusterAdmin, Participant, ParticipantState
+from topicshift.ports import ClusterAdmin
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 
@@ -104,9 +104,22 @@ def test_a_source_that_was_moved_before_is_not_moved_again(cluster: FakeCluster)
         spec={},
         owner_alive=lambda _: True,
     )
-    quick = FenceSettings(settle_s=0.5, samples=2, poll_s=0.1, deadline_s=5.0)
-    stopped = [ParticipantState(Participant("checkout", "producer", "route"), "stopped", "payments", ())]
-    fence(cluster, journal, claim, clock, "payments", (), quick, lambda: stopped, lambda _: None)
+    info = cluster.topic("payments")
+    assert info is not None
+    proven = {
+        "topic": "payments",
+        "topic_id": info.topic_id,
+        "partitions": info.partitions,
+        "fence_offsets": {p: o.end for p, o in cluster.offsets("payments").items()},
+        "began_at": NOW.isoformat(),
+        "taken_at": NOW.isoformat(),
+        "settings": FenceSettings(),
+        "samples": [],
+        "acls_before": [],
+        "acls_added": [],
+    }
+    journal.intend(claim, "fence", {"topic": "payments"})
+    journal.finish(claim, "fence", {"record": FenceRecord.model_validate(proven).model_dump(mode="json")})
     journal.set_state(claim, "done", active=False)
 
     def codes() -> list[tuple[str, str]]:

@@ -164,7 +164,9 @@ def _nobody_on_target(view: View) -> bool:
     """Whether it is certain that no producer and no group is on the target, and that nothing was written there."""
     if isinstance(view.target, Unknown) or view.target.used != 0 or isinstance(view.producers, Unknown):
         return False
-    return not view.record.released and not any(seen(view, p).side == "target" for p in driven(view))
+    if view.record.released or switched(view.record):
+        return False
+    return not any(seen(view, p).side == "target" for p in driven(view))
 
 
 def start_over(view: View, why: str) -> Decision | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 LEASE_MARGIN_SHARE = 0.05
@@ -80,71 +79,3 @@ def abandoned(
     if rolling_back or pointing or late < ABANDONED_AFTER.total_seconds():
         return False, "the run that owns it is at work" if owner_alive else "it cannot be told whether its run is alive"
     return True, f"the lease has been over for {late:.0f} s and its run has not ended the freeze (is its DAG paused?)"
-
-
-class GiveBack(StrEnum):
-    """What to do with producers after a step inside the freeze failed."""
-
-    NOTHING = "nothing"
-    """No freeze was begun, or it is already over."""
-    TO_SOURCE = "to_source"
-    """Producers go back to the source, and the fence is lifted."""
-    ALREADY_SWITCHED = "already_switched"
-    """Every producer is on the target: going back would cross the order of keys."""
-    AMBIGUOUS = "ambiguous"
-    """Some may already write to the target: a person decides."""
-
-
-def decide_give_back(
-    *,
-    freeze_state: str | None,
-    switch_state: str | None,
-    producer_topics: Mapping[str, str | None],
-    target: str,
-    target_records: int | None,
-    moved_groups: Collection[str] = (),
-) -> tuple[GiveBack, str]:
-    """Decide from the journal and from what is seen now.
-
-    ``freeze_state``/``switch_state`` are the journal's states of the steps ``freeze`` and ``switch_producers``
-    (None where there is no row). A ``failed`` freeze is one that is being given back: it is still running.
-    ``producer_topics`` maps each producer to the topic its controller points it to (None: cannot be told).
-    ``target_records`` is the number of offsets used in the target, None if unreadable. ``moved_groups`` are consumer
-    groups that were released to the target: they would miss what producers write to the source from now on.
-    Returns the decision and the reason in words.
-    """
-    if freeze_state is None or freeze_state == "undone":
-        return GiveBack.NOTHING, "no producer was stopped by this run, or all were given back already"
-    if switch_state == "done":
-        return GiveBack.ALREADY_SWITCHED, f"every producer runs on {target}"
-    on_target = sorted(n for n, t in producer_topics.items() if t == target)
-    if switch_state is None or switch_state == "undone":
-        if target_records:
-            return (
-                GiveBack.AMBIGUOUS,
-                f"{target} holds {target_records} records although this run switched nobody to it",
-            )
-        if moved_groups:
-            return GiveBack.AMBIGUOUS, _left_behind(target, moved_groups)
-        return GiveBack.TO_SOURCE, "no producer was pointed to the target"
-    # The switch was intended: it may have happened in part.
-    if target_records is None:
-        return GiveBack.AMBIGUOUS, f"the switch was begun and {target} cannot be read"
-    if on_target and len(on_target) == len(producer_topics):
-        return GiveBack.ALREADY_SWITCHED, f"every producer is pointed to {target}"
-    if target_records or on_target:
-        who = ", ".join(on_target) or "nobody that is known"
-        return (
-            GiveBack.AMBIGUOUS,
-            f"the switch was begun: on {target}: {who}; records in it: {target_records}",
-        )
-    if moved_groups:
-        return GiveBack.AMBIGUOUS, _left_behind(target, moved_groups)
-    return GiveBack.TO_SOURCE, f"the switch was begun but nobody is on {target} and it is empty"
-
-
-def _left_behind(target: str, groups: Collection[str]) -> str:
-    return (
-        f"groups read {target} already ({', '.join(sorted(groups))}) and would miss what is written to the source, "
-        f"though nobody is known to write to {target} and it is empty"
-    )
