@@ -124,6 +124,7 @@ def plan_now(run: Run, *, with_impact: bool) -> Plan:
         no_impact=None if with_impact else MEASURED_NEXT,
         journal=run.journal,
         migration_id=run.row.migration_id,
+        route=run.cast({"route"}).controllers["route"],
         now=run.clock.now(),
     )
 

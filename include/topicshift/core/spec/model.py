@@ -268,6 +268,14 @@ class Consumer(Model):
         description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
     )
     group: str = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+    stored_offsets: Literal["none", "handled"] | None = Field(
+        default=None,
+        description=(
+            "Whether it stores the offset of a record as a version, an id or to skip duplicates; on the target offsets "
+            "start at 0 again. `none`: it does not. `handled`: it does, and its owner sees to it. Left out: the plan "
+            "asks, and refuses the group of a sink connector."
+        ),
+    )
 
 
 class Reader(Model):
