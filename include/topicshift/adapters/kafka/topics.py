@@ -170,7 +170,8 @@ class TopicsAdmin:
 
     def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
         """Ask the brokers whether they would set these configs; none is set. Raises ``Refused`` with their reason."""
-        self._alter(name, set_, (), validate_only=True)
+        if set_:
+            self._alter(name, set_, (), validate_only=True)
 
     def _alter(self, name: str, set_: Mapping[str, str], unset: Iterable[str], *, validate_only: bool) -> None:
         c = self._connection
