@@ -83,16 +83,9 @@ def connector_jars() -> str:
 
 def work_folder() -> Path:
     """Where results of the jobs go until they are evidence. ``TOPICSHIFT_WORK`` names it."""
-    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow") / "topicshift"
-    home = Path(os.environ.get("TOPICSHIFT_HOME") or home)
-    return Path(os.environ.get("TOPICSHIFT_WORK") or home / "work")
+    from topicshift.adapters.home import topicshift_home
 
-
-def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
-    """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
-    from topicshift.adapters.kafka.connection import spark_options
-
-    return {key.removeprefix("kafka."): value for key, value in spark_options(config).items()}
+    return Path(os.environ.get("TOPICSHIFT_WORK") or topicshift_home() / "work")
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
@@ -204,6 +197,7 @@ class SparkJobOperator(BaseOperator):
     def _submit(self, context: Any, folder: Path) -> None:
         from airflow.sdk.bases.operator import ExecutorSafeguard
 
+        from topicshift.core.kafka.java_client import java_properties
         from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
 
         properties = self._write_secrets(java_properties(self.kafka_config(context)))

@@ -21,7 +21,7 @@ from topicshift.adapters.kafka.client_config import (
     load_client_properties,
     redact,
 )
-from topicshift.adapters.kafka.spellings import kafka_python_config, spark_options
+from topicshift.adapters.kafka.python_client import kafka_python_config
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
@@ -41,7 +41,6 @@ __all__ = [
     "kafka_python_config",
     "load_client_properties",
     "redact",
-    "spark_options",
 ]
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,9 @@
-"""The same connection facts in the words of kafka-python and of Spark (Java)."""
+"""The connection facts of a librdkafka config in the words of kafka-python."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import ssl
 import tempfile
 import time
@@ -16,23 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.core.errors import AccessDenied, SpecError, Unreadable
-
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
-
-
-def _protocol(config: Mapping[str, Any]) -> str:
-    return str(config.get("security.protocol", "PLAINTEXT")).upper()
-
-
-def _mechanism(config: Mapping[str, Any]) -> str:
-    return str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
-
-
-def _checks_host(config: Mapping[str, Any]) -> bool:
-    return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+from topicshift.core.kafka.java_client import checks_host, mechanism_of, protocol_of
 
 
 def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -> dict[str, Any]:
@@ -44,12 +27,12 @@ def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -
     out: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in str(config["bootstrap.servers"]).split(",") if s.strip()],
         "client_id": str(config.get("client.id", "topicshift")),
-        "security_protocol": _protocol(config),
+        "security_protocol": protocol_of(config),
         "request_timeout_ms": int(timeout_s * 1000),
         "bootstrap_timeout_ms": int(timeout_s * 1000),
     }
     if out["security_protocol"].startswith("SASL"):
-        mechanism = _mechanism(config)
+        mechanism = mechanism_of(config)
         out["sasl_mechanism"] = mechanism
         if mechanism == "GSSAPI":
             out["sasl_kerberos_service_name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
@@ -66,7 +49,7 @@ def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -
 def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """A TLS context with the trust and the client certificate of a librdkafka config (files, PEM texts or PKCS12)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = _checks_host(config)
+    context.check_hostname = checks_host(config)
     if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -183,103 +166,3 @@ def fetch_token(config: Mapping[str, Any], timeout_s: float) -> tuple[str, float
             f"The token endpoint {url} gave no usable token ({type(exc).__name__}). Without one no broker can be "
             "asked. Check sasl.oauthbearer.token.endpoint.url and that it can be reached from here."
         ) from None
-
-
-def spark_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """The ``kafka.*`` options of Spark's Kafka source for a librdkafka config.
-
-    They hold secrets: hand them over in a file that only the job's user can read, never in an argument list.
-    Raises ``SpecError`` for what the Java client has no counterpart for.
-    """
-    protocol = _protocol(config)
-    out = {"kafka.bootstrap.servers": _with_ports(config["bootstrap.servers"]), "kafka.security.protocol": protocol}
-    if "client.id" in config:
-        out["kafka.client.id"] = str(config["client.id"])
-    if protocol.startswith("SASL"):
-        mechanism = _mechanism(config)
-        out["kafka.sasl.mechanism"] = mechanism
-        out["kafka.sasl.jaas.config"] = _jaas_line(mechanism, config)
-        if mechanism == "GSSAPI":
-            out["kafka.sasl.kerberos.service.name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
-        if mechanism == "OAUTHBEARER":
-            out["kafka.sasl.oauthbearer.token.endpoint.url"] = str(
-                config.get("sasl.oauthbearer.token.endpoint.url", "")
-            )
-            out["kafka.sasl.login.callback.handler.class"] = (
-                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
-            )
-    if protocol.endswith("SSL"):
-        out |= _java_tls(config)
-    return out
-
-
-def _with_ports(servers: Any) -> str:
-    """The addresses, each with its port: Java's client takes none without, librdkafka and kafka-python mean 9092."""
-    parts = [s.strip() for s in str(servers).split(",") if s.strip()]
-    return ",".join(s if re.search(r":\d+$", s) and not s.endswith("]") else f"{s}:9092" for s in parts)
-
-
-def _java_tls(config: Mapping[str, Any]) -> dict[str, str]:
-    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-        raise SpecError(
-            "enable.ssl.certificate.verification=false has no counterpart in Java, and the Spark jobs would fail. "
-            "Name the broker's CA in ssl.ca.location instead."
-        )
-    out = {"kafka.ssl.endpoint.identification.algorithm": "https" if _checks_host(config) else ""}
-    if "ssl.ca.pem" in config:
-        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": str(config["ssl.ca.pem"])}
-    elif "ssl.ca.location" in config:
-        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(config["ssl.ca.location"])}
-    if "ssl.keystore.location" in config:
-        out |= {
-            "kafka.ssl.keystore.type": "PKCS12",
-            "kafka.ssl.keystore.location": str(config["ssl.keystore.location"]),
-        }
-        if "ssl.keystore.password" in config:
-            out["kafka.ssl.keystore.password"] = str(config["ssl.keystore.password"])
-            out["kafka.ssl.key.password"] = str(config["ssl.keystore.password"])
-    elif "ssl.certificate.pem" in config or "ssl.certificate.location" in config:
-        out["kafka.ssl.keystore.type"] = "PEM"
-        out["kafka.ssl.keystore.certificate.chain"] = _pem(config, "ssl.certificate")
-        out["kafka.ssl.keystore.key"] = _pem(config, "ssl.key")
-        if "ssl.key.password" in config:
-            out["kafka.ssl.key.password"] = str(config["ssl.key.password"])
-    return out
-
-
-def _pem(config: Mapping[str, Any], stem: str) -> str:
-    if f"{stem}.pem" in config:
-        return str(config[f"{stem}.pem"])
-    place = str(config.get(f"{stem}.location", ""))
-    try:
-        return Path(place).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{stem}.location: {place!r} cannot be read as PEM. Give a readable PEM file.") from None
-
-
-def _quoted(value: Any) -> str:
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _jaas_line(mechanism: str, config: Mapping[str, Any]) -> str:
-    if mechanism in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        module = _PLAIN if mechanism == "PLAIN" else _SCRAM
-        options = {"username": config.get("sasl.username", ""), "password": config.get("sasl.password", "")}
-    elif mechanism == "OAUTHBEARER":
-        module = _OAUTH
-        options = {
-            option: config[f"sasl.oauthbearer.{key}"]
-            for option, key in (("clientId", "client.id"), ("clientSecret", "client.secret"), ("scope", "scope"))
-            if f"sasl.oauthbearer.{key}" in config
-        }
-    elif mechanism == "GSSAPI":
-        module = _KRB5
-        options = {"useKeyTab": "true", "storeKey": "true"} if "sasl.kerberos.keytab" in config else {}
-        options |= {"keyTab": config["sasl.kerberos.keytab"]} if options else {"useTicketCache": "true"}
-        if "sasl.kerberos.principal" in config:
-            options["principal"] = config["sasl.kerberos.principal"]
-    else:
-        raise SpecError(
-            f"sasl.mechanism: {mechanism} is not known to Spark's Kafka client. Use PLAIN, SCRAM or OAUTHBEARER."
-        )
-    return f"{module} required " + " ".join(f"{k}={_quoted(v)}" for k, v in options.items()) + ";"
