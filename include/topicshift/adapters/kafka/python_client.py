@@ -1,16 +1,21 @@
-"""The connection facts of a librdkafka config in the words of kafka-python."""
+"""kafka-python, for what librdkafka cannot ask: its client for a librdkafka config, and requests to single brokers.
+
+This is the one file that touches what kafka-python keeps to itself (names that begin with ``_``, ``kafka.net``): a new
+version of it is looked at here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import ssl
 import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +171,128 @@ def fetch_token(config: Mapping[str, Any], timeout_s: float) -> tuple[str, float
             f"The token endpoint {url} gave no usable token ({type(exc).__name__}). Without one no broker can be "
             "asked. Check sasl.oauthbearer.token.endpoint.url and that it can be reached from here."
         ) from None
+
+
+# ------------------------------------------------------------------------------------------------ its private parts
+
+RETRY = frozenset({14, 15, 16, 7, 13})
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION."""
+
+
+def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
+    """kafka-python's admin client. Raises its errors, ``OSError`` or ``ValueError`` when no broker answers."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.net.compat import KafkaNetClient
+
+    settings = kafka_python_config(config, timeout_s=timeout_s)
+    # This library logs the whole config, password included, at level DEBUG when it starts.
+    gag = logging.getLogger("kafka.admin.client")
+    gag.addFilter(_no_config)
+    made: list[Any] = []
+
+    def client(**given: Any) -> Any:
+        made.append(KafkaNetClient(**given))
+        return made[0]
+
+    try:
+        return KafkaAdminClient(**settings, kafka_client=client)
+    except (KafkaError, OSError, ValueError):
+        for half in made:  # it leaves its thread and sockets behind when it cannot start
+            half.close()
+            half._manager._net.stop()
+        raise
+    finally:
+        gag.removeFilter(_no_config)
+
+
+def _no_config(record: logging.LogRecord) -> bool:
+    return "configuration" not in str(record.msg)
+
+
+def ask_node(admin: Any, request: Any, node: int) -> Any:
+    """One request to one broker, and its answer."""
+    return admin._manager.run(admin._manager.send, request, node)
+
+
+def live_brokers(admin: Any, node: int | None = None) -> list[int]:
+    """The ids of the live brokers as this one shows them; None: as the client knows them, and it asks again."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    cluster = admin._manager.cluster
+    if node is None:
+        cluster.request_update()  # by the library itself, meanwhile
+        return [int(broker.node_id) for broker in cluster.brokers()]
+    answer = ask_node(admin, MetadataRequest(topics=[], min_version=1), node)
+    cluster.update_metadata(answer)  # so that a broker that came later can be spoken to
+    return [int(broker.node_id) for broker in answer.brokers]
+
+
+def at_coordinators(
+    admin: Any, groups: list[str], request: Callable[[list[str]], Any], *, whole: bool = False
+) -> tuple[list[Any], dict[str, str]]:
+    """Send one request to each coordinator, all at once.
+
+    Returns the rows (or, ``whole``, the answers themselves), and why no coordinator may be known for single groups
+    (``GROUP_AUTHORIZATION_FAILED``): one group that is denied says nothing about the others. Raises kafka-python's
+    errors for what concerns a whole request, and while the coordinator of any group is moving.
+    """
+
+    async def go() -> tuple[list[Any], dict[str, str]]:
+        by_node, denied = await _find(admin, groups)
+        sent = [admin._manager.send(request(ids), node_id=node) for node, ids in by_node.items()]
+        rows: list[Any] = []
+        for answer in sent:
+            told = await answer
+            rows.extend([told] if whole else told.groups)
+        return rows, denied
+
+    rows, denied = admin._manager.run(go)
+    return rows, denied
+
+
+async def _find(admin: Any, groups: list[str]) -> tuple[dict[Any, list[str]], dict[str, str]]:
+    """Coordinator -> its groups, and the groups whose coordinator is not told to this client, with Kafka's reason."""
+    from kafka import errors
+    from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+    manager, kind = admin._manager, CoordinatorType.GROUP
+    by_node: dict[Any, list[str]] = {}
+    denied: dict[str, str] = {}
+    unknown = []
+    for group in groups:
+        node = manager.cluster.get_coordinator(group, kind)
+        if node is None:
+            unknown.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    if not unknown:
+        return by_node, denied
+    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
+        asked = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=unknown, min_version=4)
+        rows = [(row.key, row) for row in (await manager.send(asked)).coordinators]
+    else:
+        rows = [
+            (g, await manager.send(FindCoordinatorRequest(key=g, key_type=kind.value, max_version=3))) for g in unknown
+        ]
+    for group, row in rows:
+        if row.error_code in RETRY:
+            raise errors.for_code(row.error_code)(f"coordinator of {group}")
+        if row.error_code:
+            denied[group] = error_name(row.error_code)
+        else:
+            node = manager.cluster.add_coordinator(row, kind, group, synthesize_node_id=False)
+            by_node.setdefault(node, []).append(group)
+    return by_node, denied
+
+
+def forget_coordinators(admin: Any) -> None:
+    """Look coordinators up again at the next request."""
+    admin._manager.cluster._coordinators.clear()
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code (``GROUP_AUTHORIZATION_FAILED``)."""
+    from confluent_kafka import KafkaError
+
+    return str(KafkaError(code).name())
