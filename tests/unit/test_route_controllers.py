@@ -14,7 +14,7 @@ from topicshift.adapters.controllers.route import RouteController, judge
 from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import OwnershipLost, Refused, SpecError
 from topicshift.core.route.records import ROUTES_TOPIC, Ack, GroupRoute, Route, State, Status
-from topicshift.core.spec.model import KINDS as SPEC_KINDS
+from topicshift.core.spec.fields import KINDS as SPEC_KINDS
 from topicshift.ports import ControlContext, Controller, GroupMember, Participant
 from topicshift.testing.fake_controllers import FakeClient, FakeController, FakeRouteStore
 from topicshift.testing.fake_journal import ManualClock

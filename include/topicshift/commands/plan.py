@@ -13,6 +13,7 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     answer,
     console,
+    file_option,
     journal_option,
     kafka_options,
     open_journal,
@@ -36,12 +37,8 @@ OPTIONS = {
 
 @click.command(help="Print what a migration would do, and what speaks against it. Nothing is changed.")
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--impact",
-    "impact_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="impact.json of the key-rehash report: its findings, and its skew for sizing.",
+@file_option(
+    "--impact", "impact_file", help="impact.json of the key-rehash report: its findings, and its skew for sizing."
 )
 @click.option(
     "--without-impact",
