@@ -215,6 +215,17 @@ def ask_node(admin: Any, request: Any, node: int) -> Any:
     return admin._manager.run(admin._manager.send, request, node)
 
 
+def ask_nodes(admin: Any, requests: Mapping[Any, Any]) -> list[Any]:
+    """A request to each of these brokers (or coordinators), all at once, and their answers in that order."""
+
+    async def go() -> list[Any]:
+        sent = [admin._manager.send(request, node_id=node) for node, request in requests.items()]
+        return [await answer for answer in sent]
+
+    answers: list[Any] = admin._manager.run(go)
+    return answers
+
+
 def live_brokers(admin: Any, node: int | None = None) -> list[int]:
     """The ids of the live brokers as this one shows them; None: as the client knows them, and it asks again."""
     from kafka.protocol.metadata import MetadataRequest
@@ -237,18 +248,9 @@ def at_coordinators(
     (``GROUP_AUTHORIZATION_FAILED``): one group that is denied says nothing about the others. Raises kafka-python's
     errors for what concerns a whole request, and while the coordinator of any group is moving.
     """
-
-    async def go() -> tuple[list[Any], dict[str, str]]:
-        by_node, denied = await _find(admin, groups)
-        sent = [admin._manager.send(request(ids), node_id=node) for node, ids in by_node.items()]
-        rows: list[Any] = []
-        for answer in sent:
-            told = await answer
-            rows.extend([told] if whole else told.groups)
-        return rows, denied
-
-    rows, denied = admin._manager.run(go)
-    return rows, denied
+    by_node, denied = admin._manager.run(_find, admin, groups)
+    answers = ask_nodes(admin, {node: request(ids) for node, ids in by_node.items()})
+    return (answers if whole else [row for answer in answers for row in answer.groups]), denied
 
 
 async def _find(admin: Any, groups: list[str]) -> tuple[dict[Any, list[str]], dict[str, str]]:
