@@ -58,7 +58,7 @@ def form(groups: list[str], partitions: int, budget: str) -> dict[str, Any]:
         "approvals_cutover": "required",
         "approvals_retire": "required",
         "producers": [{"name": "checkout", "kind": "route"}, {"name": "billing", "kind": "route"}],
-        "consumers": [{"name": g, "kind": "route", "group": g} for g in groups],
+        "consumers": [{"name": g, "kind": "route", "group": g, "stored_offsets": "none"} for g in groups],
         "ordering_sequence_header": "seq",
     }
 

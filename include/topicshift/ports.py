@@ -28,6 +28,7 @@ from topicshift.core.kafka.cluster import (
     Transaction,
 )
 from topicshift.core.plan.ownership import Seat
+from topicshift.core.route.judge import Follower
 
 __all__ = [
     "Acl",
@@ -44,6 +45,7 @@ __all__ = [
     "EventRow",
     "EvidenceStore",
     "Executor",
+    "Follower",
     "GroupCommits",
     "GroupInfo",
     "GroupMember",
@@ -77,6 +79,12 @@ class ClusterAdmin(Protocol):
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create it and return its topic id. Raises ``Refused`` when it exists."""
+
+    def validate_create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """Ask whether it would be created, without making it. Raises ``Refused`` with the brokers' reason."""
+
+    def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
+        """Ask whether these configs of a topic would be set, without setting them. Raises ``Refused`` likewise."""
 
     def delete_topic(self, name: str) -> None: ...
     def alter_topic_configs(
@@ -152,7 +160,10 @@ class Participant:
 
 @dataclass(frozen=True)
 class InstanceState:
-    """One process of a participant as its controller sees it."""
+    """One process of a participant as its controller sees it.
+
+    ``gone_ms``: silent for so long it counts as gone, None where its kind has no such bound.
+    """
 
     instance: str
     status: str
@@ -161,6 +172,7 @@ class InstanceState:
     last_offsets: Mapping[int, int] = field(default_factory=dict)
     seen_at: datetime | None = None
     principal: str | None = None
+    gone_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +187,11 @@ class ParticipantState:
     topic: str | None
     instances: tuple[InstanceState, ...] = ()
     reason: str = ""
+
+    @property
+    def gone_ms(self) -> int | None:
+        """How long one dead instance can hold a freeze, ms: the longest of its live instances."""
+        return max((i.gone_ms for i in self.instances if i.gone_ms is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -195,6 +212,9 @@ class Controller(Protocol):
 
     kind: str
     needs_person: bool
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """Every application that this kind would move or that stands beside it, declared or not."""
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]: ...
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...

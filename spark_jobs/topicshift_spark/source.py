@@ -8,7 +8,6 @@ a read that follows a live end never means the same twice, and an end past the l
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +17,16 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from topicshift.core.errors import AccessDenied, NotFound, SpecError, Transient, Unreadable
+from topicshift.core.kafka.java_client import TRANSLATED, java_properties
+from topicshift.core.kafka.properties import parse_properties
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 """Columns of the Kafka source; with ``headers=True`` also ``headers array<struct<key string, value binary>>``."""
 
-_LINE = re.compile(r"\s*([^=:\s]+)\s*[=:\s]\s*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 # Set by Spark itself (it refuses them), or of no meaning to a reader that names its offsets.
 _NOT_OURS = {
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "group.id", "group.instance.id",
     "transactional.id", "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
-    "sasl.username", "sasl.password", "sasl.mechanisms", "ssl.ca.location", "ssl.ca.pem",
-    "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem",
 }  # fmt: skip
 
 
@@ -57,36 +54,13 @@ class Topic:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """A client properties file as Java reads it: ``key=value`` lines, ``#`` and ``!`` comments, ``\\`` continues a line
-    or escapes what follows (``\\n`` in a PEM value).
-
-    Raises ``SpecError`` when it cannot be read or a line is not a property. Values never go into a message.
-    """
+    """A client properties file. Raises ``SpecError`` when it is none; values never go into a message."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise SpecError(f"--kafka-config {path}: {reason}. Give a client properties file.") from error
-    found: dict[str, str] = {}
-    pending = ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = pending + (raw.lstrip() if pending else raw)
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        if not line.strip() or line.lstrip()[0] in "#!":
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise SpecError(f"--kafka-config {path}, line {number} is not a property; write key=value.")
-        found[match[1]] = _ESCAPE.sub(_unescaped, match[2].strip())
-    return found
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    text = escape[1]
-    return chr(int(text[1:], 16)) if len(text) == 5 else {"n": "\n", "r": "\r", "t": "\t"}.get(text, text)
+    return {p.key: p.value for p in parse_properties(text, name=f"--kafka-config {path}")}
 
 
 def client_properties(config_file: str | None, bootstrap: str | None) -> dict[str, str]:
@@ -96,57 +70,17 @@ def client_properties(config_file: str | None, bootstrap: str | None) -> dict[st
     so that one file serves the command line and the Spark jobs. Raises ``SpecError`` without an address.
     """
     given = read_properties(config_file) if config_file else {}
-    out = {k: v for k, v in given.items() if k not in _NOT_OURS}
     if bootstrap:
-        out["bootstrap.servers"] = bootstrap
-    if not out.get("bootstrap.servers"):
+        given["bootstrap.servers"] = bootstrap
+    if not given.get("bootstrap.servers"):
         raise SpecError(
             "No broker address was given. Give --bootstrap-server HOST:PORT, or --kafka-config FILE that sets "
             "bootstrap.servers."
         )
-    if "sasl.mechanism" not in out and "sasl.mechanisms" in given:
-        out["sasl.mechanism"] = given["sasl.mechanisms"]
-    if "sasl.username" in given and "sasl.jaas.config" not in out:
-        out["sasl.jaas.config"] = _jaas(out.get("sasl.mechanism", ""), given)
-    out.update({k: v for k, v in _pem(given).items() if k not in out})
-    return out
-
-
-def _jaas(mechanism: str, given: Mapping[str, str]) -> str:
-    modules = {"PLAIN": "plain.PlainLoginModule", "SCRAM": "scram.ScramLoginModule"}
-    module = modules.get(mechanism.upper().split("-")[0])
-    if module is None:
-        raise SpecError(
-            f"sasl.mechanism {mechanism or '(not set)'} with sasl.username: only PLAIN and SCRAM-SHA-256/512 take a "
-            "user name. For others give sasl.jaas.config and the Java client's settings."
-        )
-
-    def quote(text: str) -> str:
-        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-    user, word = quote(given["sasl.username"]), quote(given.get("sasl.password", ""))
-    return f"org.apache.kafka.common.security.{module} required username={user} password={word};"
-
-
-def _pem(given: Mapping[str, str]) -> dict[str, str]:
-    def text(name: str) -> str | None:
-        if f"{name}.pem" in given:
-            return given[f"{name}.pem"]
-        path = given.get(f"{name}.location")
-        if path is None:
-            return None
-        try:
-            return Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise SpecError(f"{name}.location {path}: {error.strerror}.") from error
-
-    out: dict[str, str] = {}
-    if (ca := text("ssl.ca")) is not None:
-        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": ca}
-    chain, key = text("ssl.certificate"), text("ssl.key")
-    if chain is not None and key is not None:
-        out |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-    return out
+    java = {k: v for k, v in given.items() if k not in TRANSLATED}
+    if TRANSLATED & given.keys():
+        java = java_properties(given) | java
+    return {k: v for k, v in java.items() if k not in _NOT_OURS}
 
 
 class Cluster:

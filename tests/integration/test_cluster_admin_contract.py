@@ -206,6 +206,22 @@ def test_configs_are_set_and_unset_one_by_one(world: World, topic_name: Callable
     assert set_here() == {"cleanup.policy": "compact", "segment.ms": "60000"}
 
 
+def test_a_change_can_be_judged_without_being_made(world: World, topic_name: Callable[..., str]) -> None:
+    """``test_policies_real.py`` does the same with a policy."""
+    name = topic_name()
+    world.admin.validate_create(name, 3, 1, {"retention.ms": "7200000"})
+    assert world.admin.topic(name) is None
+    assert error(lambda: world.admin.validate_create(name, 3, 1, {"retention.ms": "soon"})) is Refused
+    assert error(lambda: world.admin.validate_create(name, 3, 2, {})) is Refused
+    assert error(lambda: world.admin.validate_configs(name, {"retention.ms": "1"})) is NotFound
+    world.admin.create_topic(name, 1, 1, {"retention.ms": "7200000"})
+    assert error(lambda: world.admin.validate_create(name, 1, 1, {})) is Refused
+    world.admin.validate_configs(name, {"retention.ms": "9000000"})
+    assert error(lambda: world.admin.validate_configs(name, {"retention.ms": "soon"})) is Refused
+    seen = world.admin.topic(name)
+    assert seen is not None and seen.configs["retention.ms"].value == "7200000"
+
+
 def test_acls_are_created_and_deleted_exactly(world: World, topic_name: Callable[..., str]) -> None:
     name = topic_name()
     literal = Acl("TOPIC", name, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW")
@@ -326,6 +342,7 @@ def test_the_cluster_says_who_it_is(world: World) -> None:
     assert info.auto_create is False
     assert info.authorized is not None
     assert {"CREATE", "ALTER", "DESCRIBE"} <= info.authorized
+    assert info.offsets_retention_minutes == 10_080
 
 
 @pytest.mark.broker

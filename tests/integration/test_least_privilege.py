@@ -17,12 +17,13 @@ from lab.broker import EmbeddedBroker
 from topicshift.acts.fence import fence, recheck, rehearse, unfence
 from topicshift.acts.target import create_target, delete_target
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.adapters.kafka.connection import Connection, spark_options
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer
 from topicshift.core.errors import AccessDenied, TopicshiftError, Transient
 from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
 from topicshift.core.kafka.cluster import Acl
+from topicshift.core.kafka.java_client import java_properties
 from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.plan.target import target_acls
 from topicshift.core.route.records import CLOCK_KEY, Route, State
@@ -403,7 +404,7 @@ def test_without_one_right_a_client_is_refused(world: World, user: str, rights: 
 @pytest.mark.spark
 def test_sparks_rights_are_enough_and_each_is_needed(world: World, spark: Any) -> None:
     prepare(world)
-    options = spark_options(world.broker.config("search"))
+    options = {f"kafka.{k}": v for k, v in java_properties(world.broker.config("search")).items()}
 
     def count(topic: str) -> int:
         frame = spark.read.format("kafka").options(**options).option("subscribe", topic)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from tests.integration.route_world import CHECKOUT, RouteWorld
 
 from lab.broker import EmbeddedBroker
 from topicshift.acts.plan import make_plan
+from topicshift.adapters.controllers import ControllerEnv, controller
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.plan.model import Plan
@@ -29,6 +33,15 @@ def wanted(source: str, group: str, **changes: object) -> Spec:
 
 
 NO_IMPACT = "these tests are about the rest"
+
+
+def plan_of(spec: Spec, admin: KafkaAdmin, **more: Any) -> Plan:
+    """The plan, with a look at who follows the route, as the command line and Airflow take it."""
+    route = controller("route", ControllerEnv(admin.connection.config, admin))
+    try:
+        return make_plan(spec, admin, route=route, **more)
+    finally:
+        route.close()
 
 
 def codes(plan: Plan) -> set[str]:
@@ -60,14 +73,14 @@ def test_a_plan_without_an_authorizer(admin: KafkaAdmin, topic_name: Callable[..
     admin.create_topic(source, 2, 1, {"retention.ms": "86400000", "min.insync.replicas": "1"})
     admin.alter_commits(group, source, {0: 0, 1: 0})
     before = admin.topic_names()
-    plan = make_plan(wanted(source, group), admin, no_impact=NO_IMPACT)
+    plan = plan_of(wanted(source, group), admin, no_impact=NO_IMPACT)
     assert plan.ok, str(plan)
     assert plan.spec.target == f"{source}-v2"
     assert plan.target is not None and plan.target.configs == {"min.insync.replicas": "1", "retention.ms": "86400000"}
     assert codes(plan) >= {"TS201", "TS401"}
     assert admin.topic_names() == before, "planning makes no topic, not even by asking for one"
-    assert make_plan(wanted(source, group), admin, no_impact=NO_IMPACT).plan_hash == plan.plan_hash
-    unmeasured = make_plan(wanted(source, group), admin)
+    assert plan_of(wanted(source, group), admin, no_impact=NO_IMPACT).plan_hash == plan.plan_hash
+    unmeasured = plan_of(wanted(source, group), admin)
     assert not unmeasured.ok and unmeasured.unknown
     assert [f.code for f in unmeasured.blocking()] == ["TS401"]
 
@@ -77,12 +90,12 @@ def test_bad_input_is_found(admin: KafkaAdmin, topic_name: Callable[..., str]) -
     admin.create_topic(source, 2, 1, {"cleanup.policy": "compact"})
     admin.alter_commits(stray, source, {0: 0})
     collide = source.replace("_", ".")
-    plan = make_plan(
+    plan = plan_of(
         wanted(source, group, partitions=2, replication_factor=9, target=collide), admin, no_impact=NO_IMPACT
     )
     assert codes(plan) >= {"TS104", "TS106", "TS111", "TS112", "TS301", "TS302"}, str(plan)
     assert not plan.ok and not plan.unknown
-    assert "TS101" in codes(make_plan(wanted("no-such-topic", group), admin))
+    assert "TS101" in codes(plan_of(wanted("no-such-topic", group), admin))
 
 
 def test_rights_are_copied_and_missing_ones_are_named(
@@ -101,13 +114,15 @@ def test_rights_are_copied_and_missing_ones_are_named(
     secured.create_acls(acls)
     try:
         _until(lambda: set(acls) <= secured.acls())
-        plan = make_plan(wanted(source, group), secured, no_impact=NO_IMPACT)
+        plan = plan_of(wanted(source, group), secured, no_impact=NO_IMPACT)
         assert plan.ok and plan.target is not None, str(plan)
         assert {(a.principal, a.operation) for a in plan.target.acls} == {(a.principal, a.operation) for a in acls}
         assert any("DENY User:legacy WRITE" in a.text for a in plan.actions)
+        assert [a.principal for a in plan.deny] == ["User:legacy"]
+        assert [a.principal for a in plan.deny_after_switch] == ["User:*"]
         assert any(f.code == "TS307" and f.subject == "User:legacy" for f in plan.findings)
         with KafkaAdmin(secure_broker.config("topicshift")) as poor:
-            blind = make_plan(wanted(source, group), poor)
+            blind = plan_of(wanted(source, group), poor)
         assert not blind.ok and blind.unknown
         assert codes(blind) >= {"TS501", "TS502"}, str(blind)
         missing = {f.subject: f.seen for f in blind.findings if f.code == "TS502"}
@@ -133,14 +148,72 @@ def test_the_documented_rights_are_enough_to_plan(
         ("TOPIC", f"{source}-v2", ("CREATE", "READ", "DESCRIBE_CONFIGS")),
         ("GROUP", "*", ("READ",)),
         ("TRANSACTIONAL_ID", "*", ("DESCRIBE",)),
+        ("TOPIC", "__topicshift_routes", ("READ",)),
+        ("TOPIC", "__topicshift_acks", ("READ", "WRITE")),
     ]
     acls = [Acl(kind, name, "LITERAL", me, "*", op, "ALLOW") for kind, name, ops in rights for op in ops]
+    acls.append(Acl("TOPIC", source, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW"))
     secured.create_acls(acls)
     try:
         with KafkaAdmin(secure_broker.config("topicshift")) as admin:
             _until(lambda: {"DESCRIBE", "ALTER"} <= (admin.cluster().authorized or frozenset()))
             _until(lambda: any(g.group == group for g in admin.groups()))
-            plan = make_plan(wanted(source, group), admin, no_impact=NO_IMPACT)
+            plan = plan_of(wanted(source, group), admin, no_impact=NO_IMPACT)
         assert plan.ok, str(plan)
+    finally:
+        secured.delete_acls(acls)
+
+
+def test_an_application_on_the_route_that_the_spec_does_not_name_blocks(
+    broker: EmbeddedBroker, admin: KafkaAdmin, topic_name: Callable[..., str]
+) -> None:
+    world = RouteWorld(broker.config(), topic_name())
+    producer = world.producer()
+    admin.alter_commits(world.group, world.source, {0: 0, 1: 0, 2: 0})
+    try:
+        world.wait(CHECKOUT, "running", world.source)
+        target = f"{world.source}-v3"  # the world makes v2 for itself
+        other = [{"name": "billing", "principal": "User:billing"}]
+        plan = plan_of(wanted(world.source, world.group, target=target, producers=other), admin, no_impact=NO_IMPACT)
+        strays = [(f.subject, f.seen) for f in plan.blocking() if f.code == "TS317"]
+        assert [who for who, _ in strays] == ["producer checkout"], str(plan)
+        declared = wanted(world.source, world.group, target=target)
+        plan = plan_of(declared, admin, no_impact=NO_IMPACT)
+        assert "TS317" not in codes(plan) and plan.ok, str(plan)
+        short = declared.model_copy(update={"freeze_budget": timedelta(seconds=30)})
+        assert "TS323" in codes(plan_of(short, admin, no_impact=NO_IMPACT))
+        nobody_looked = make_plan(declared, admin, no_impact=NO_IMPACT)
+        assert nobody_looked.unknown and "TS317" in codes(nobody_looked)
+    finally:
+        producer.close()
+        world.close()
+
+
+def test_a_producer_that_the_brokers_know_by_another_name_blocks_by_name(
+    secured: KafkaAdmin, topic_name: Callable[..., str]
+) -> None:
+    """Declared is what its log-in was called somewhere else; the broker has rights for `User:checkout`."""
+    source, group = topic_name(), topic_name("g")
+    secured.create_topic(source, 2, 1, {})
+    secured.alter_commits(group, source, {0: 0, 1: 0})
+    acls = [
+        Acl("TOPIC", source, "PREFIXED", "User:checkout", "*", "WRITE", "ALLOW"),
+        Acl("TOPIC", source, "LITERAL", "User:ledger", "*", "READ", "ALLOW"),
+    ]
+    secured.create_acls(acls)
+    try:
+        for guess in ("User:AKIAIOSFODNN7EXA", "User:Checkout"):
+            plan = plan_of(
+                wanted(source, group, producers=[{"name": "checkout", "principal": guess}]),
+                secured,
+                no_impact=NO_IMPACT,
+            )
+            assert [f.code for f in plan.blocking()] == ["TS314"], str(plan)
+            assert guess in plan.blocking()[0].seen and "User:checkout" in plan.blocking()[0].do
+            assert plan.deny == [], "the fence would have denied User:checkout, and outlived its lease"
+        assert plan_of(wanted(source, group), secured, no_impact=NO_IMPACT).ok
+        secured.delete_acls(acls[:1])
+        nobody = plan_of(wanted(source, group), secured, no_impact=NO_IMPACT)
+        assert nobody.unknown and [f.code for f in nobody.blocking()] == ["TS316"]
     finally:
         secured.delete_acls(acls)

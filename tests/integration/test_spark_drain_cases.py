@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,10 +84,20 @@ def test_spark_agrees(case: Case, spark: SparkSession, request: pytest.FixtureRe
         assert left is None or read[place][1] in (left, None), f"{place}: {read[place]}, the library says {told[place]}"
 
 
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+LOG_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
+
+
 @pytest.mark.broker
 @pytest.mark.spark
-def test_the_checkpoint_of_a_real_query_is_read(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> None:
-    with Kit(broker, tmp_path) as kit:
+@pytest.mark.parametrize(("log_format", "source_name"), [("1", ""), ("2", ""), ("2", "payments_in")])
+def test_the_checkpoint_of_a_real_query_is_read(
+    log_format: str, source_name: str, broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    with Kit(broker, tmp_path) as kit, ExitStack() as after:
+        for name, value in ((LOG_FORMAT, log_format), (EVOLUTION, "true" if source_name else "false")):
+            spark.conf.set(name, value)
+            after.callback(spark.conf.unset, name)
         topic = kit.topic(2)
         kit.produce(topic, 3, 0)
         kit.produce(topic, 2, 1)
@@ -94,6 +105,7 @@ def test_the_checkpoint_of_a_real_query_is_read(broker: EmbeddedBroker, spark: S
 
         def run() -> None:
             source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+            source = source.name(source_name) if source_name else source
             read = source.option("subscribe", topic).option("startingOffsets", "earliest").load()
             query = (
                 read.writeStream.format("noop")
@@ -104,6 +116,7 @@ def test_the_checkpoint_of_a_real_query_is_read(broker: EmbeddedBroker, spark: S
             assert query.awaitTermination(120)
 
         run()
+        assert (checkpoint / "offsets" / "0").read_text().splitlines()[0] == f"v{log_format}"
         found = read_checkpoint("enrich", str(checkpoint), topic)
         assert (found.error, found.offsets) == (None, {0: 3, 1: 2})
         kit.produce(topic, 1, 1)

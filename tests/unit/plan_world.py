@@ -19,6 +19,7 @@ from topicshift.core.kafka.cluster import (
     PartitionOffsets,
     TopicInfo,
 )
+from topicshift.core.route.judge import Follower
 from topicshift.core.spec.io import spec_from_params
 from topicshift.core.spec.model import Spec
 
@@ -33,7 +34,7 @@ def spec(**changes: Any) -> Spec:
             "target": "payments-v2",
             "partitions": 30,
             "producers": [{"name": "checkout", "principal": "User:checkout"}],
-            "consumers": [{"name": "ledger", "group": "ledger"}],
+            "consumers": [{"name": "ledger", "group": "ledger", "stored_offsets": "none"}],
         }
         | changes
     )
@@ -90,8 +91,14 @@ def listing(*names: str, complete: bool = True, why: str = "") -> GroupListing:
     return GroupListing(tuple(GroupInfo(n, "classic", "STABLE") for n in names), complete, why)
 
 
+def follower(name: str = "checkout", role: str = "producer", **changes: Any) -> Follower:
+    """An application on the route of payments, with one instance."""
+    principal = changes.pop("principal", f"User:{name}")
+    return replace(Follower("payments", role, name, None, principal, (f"{name}-1",)), **changes)
+
+
 CLUSTER = ClusterInfo(
-    "cluster-1", brokers(3), True, False, frozenset({"DESCRIBE", "ALTER", "CREATE", "DESCRIBE_CONFIGS"})
+    "cluster-1", brokers(3), True, False, frozenset({"DESCRIBE", "ALTER", "CREATE", "DESCRIBE_CONFIGS"}), 10_080
 )
 ACLS = frozenset(
     {
@@ -124,6 +131,7 @@ def world(**changes: Any) -> Snapshot:
         commits={"ledger": commits()},
         producers=(),
         transactions=(),
+        followers=(follower(),),
         impact=IMPACT,
     )
     return replace(base, **changes)

@@ -145,8 +145,27 @@ def test_spark_offsets_take_the_lowest_of_several_sources() -> None:
     assert spark_batch_offsets(text, T) == {0: 5, 1: 1}
     with pytest.raises(LookupError):
         spark_batch_offsets(BATCH + '{"other":{"0":1}}', T)
-    with pytest.raises(ValueError, match="v1"):
-        spark_batch_offsets("v2\n{}\n{}", T)
+    for torn in ("", "v1", "v1\n{}", "{}", BATCH + f'{{"{T}":{{"0":null}}}}', BATCH + f'{{"{T}":{{"x":1}}}}'):
+        with pytest.raises(ValueError):
+            spark_batch_offsets(torn, T)
+
+
+def test_spark_offsets_of_the_second_format_stand_behind_the_id_or_name_of_their_source() -> None:
+    head = 'v2\n{"batchWatermarkMs":0,"conf":{"a:b":"c"},"sourceMetadataInfo":{}}\n'
+    text = head + f'0:{{"{T}":{{"0":5,"1":2}}}}\norders_in:-\nlate:{{"other":{{"0":1}},"{T}":{{"1":1}}}}\n3:7'
+    assert spark_batch_offsets(text, T) == {0: 5, 1: 1}
+    with pytest.raises(LookupError):
+        spark_batch_offsets(head + '0:{"other":{"0":1}}', T)
+    with pytest.raises(ValueError, match="not JSON"):
+        spark_batch_offsets(head + f'{{"{T}":{{"0":5}}}}', T)
+
+
+def test_a_format_of_spark_that_is_not_known_is_named(tmp_path: Path) -> None:
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(f'v3\n{{}}\n{{"{T}":{{"0":5}}}}')
+    found = read_checkpoint("q", str(tmp_path), T)
+    assert found.offsets == {} and "format v3, and this version of Topicshift reads v1 and v2" in (found.error or "")
 
 
 def test_a_checkpoint_counts_up_to_its_last_finished_batch(tmp_path: Path) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.core.fence.acls import covers, deny_bindings, deny_write
+from topicshift.core.fence.acls import (
+    Grant,
+    RouteProducer,
+    covers,
+    deny_bindings,
+    deny_write,
+    exemptions,
+    grant,
+    wide_deny,
+)
 from topicshift.core.kafka.cluster import Acl, ConfigEntry, TopicInfo
 from topicshift.core.plan.target import target_acls, target_configs
 from topicshift.testing.fakes import FakeCluster
@@ -47,7 +58,7 @@ def test_a_producer_on_the_route_is_never_denied_and_that_is_said() -> None:
 
 
 def test_anybody_is_denied_only_when_nobody_is_on_the_route() -> None:
-    acls = {allow("User:*"), allow("User:legacy")}
+    acls = {allow("User:*"), allow("User:legacy"), allow("User:checkout")}
     assert denied(acls) == ["User:*"]
     plan = deny_bindings(acls, SOURCE, {"User:checkout"})
     assert [a.principal for a in plan.bindings] == ["User:legacy"]
@@ -65,6 +76,80 @@ def test_a_route_producer_without_a_known_principal_keeps_everybody_undenied() -
     assert plan.bindings == ()
     assert "checkout" in plan.notes[0]
     assert "principal" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("principal", "acl", "granted"),
+    [
+        ("User:a", allow("User:a"), Grant.BY_NAME),
+        ("User:a", allow("User:a", operation="ALL"), Grant.BY_NAME),
+        ("User:a", allow("User:a", "*"), Grant.BY_NAME),
+        ("User:a", allow("User:a", "pay", "PREFIXED"), Grant.BY_NAME),
+        ("User:a", replace(allow("User:a"), host="10.0.0.1"), Grant.BY_NAME),
+        ("User:a", allow("User:*"), Grant.BY_EVERYBODY),
+        ("Group:a", allow("User:*"), Grant.BY_EVERYBODY),
+        ("User:a", allow("User:A"), Grant.NONE),
+        ("User:a", allow("Group:a"), Grant.NONE),
+        ("User:a", allow("User:a", operation="READ"), Grant.NONE),
+        ("User:a", allow("User:a", "payments-v2"), Grant.NONE),
+        ("User:a", allow("User:a", "*", "PREFIXED"), Grant.NONE),
+        ("User:a", allow("User:a", permission="DENY"), Grant.DENIED),
+        ("User:a", allow("User:*", permission="DENY"), Grant.DENIED),
+    ],
+)
+def test_a_right_to_write_is_looked_up_as_the_broker_does(principal: str, acl: Acl, granted: Grant) -> None:
+    """``tests/integration/test_principals_real.py`` asks a real broker the same."""
+    others = {allow("User:someone-else")} | ({allow("User:a")} if granted is Grant.DENIED else set())
+    assert grant({acl, *others}, SOURCE, principal) is granted
+
+
+def test_a_producer_whose_name_the_brokers_do_not_know_keeps_everybody_undenied() -> None:
+    """Its API key is declared; the brokers know the account, and a DENY of that would outlive the lease."""
+    acls = {allow("User:sa-checkout"), allow("User:batch")}
+    exempt, unsure = exemptions(acls, SOURCE, [RouteProducer("checkout", "User:AKIAIOSFODNN7EXA")])
+    assert (exempt, unsure) == ({"User:AKIAIOSFODNN7EXA"}, ("checkout",))
+    assert deny_bindings(acls, SOURCE, exempt, unsure).bindings == ()
+
+
+def test_what_an_instance_reports_counts_where_nothing_is_declared_and_is_never_denied() -> None:
+    acls = {allow("User:checkout"), allow("User:green"), allow("User:batch")}
+    declared = RouteProducer("checkout", "User:checkout", ("User:green", "User:key-7"))
+    exempt, unsure = exemptions(acls, SOURCE, [declared, RouteProducer("billing", None, ("User:green",))])
+    assert unsure == () and exempt == {"User:checkout", "User:green", "User:key-7"}
+    assert denied(acls, set(exempt)) == ["User:batch"]
+    assert exemptions(acls, SOURCE, [RouteProducer("x", None)])[1] == ("x",)
+    assert exemptions(acls, SOURCE, [RouteProducer("x", None, ("User:y",))])[1] == ("x",)
+    assert exemptions({allow("User:*")}, SOURCE, [declared])[1] == ("checkout",)
+
+
+@pytest.mark.parametrize(
+    ("stranger", "exempt", "why"),
+    [
+        ("Group:writers", "User:checkout", "a Group"),
+        ("User:CHECKOUT", "User:checkout", "upper and lower case"),
+        ("User:123456", "User:checkout", "an id and no name"),
+        ("User:sa-1a2b3c", "User:checkout", "an id and no name"),
+        ("User:batch", "User:123456", "to which User:123456 belongs"),
+    ],
+)
+def test_who_may_be_a_route_producer_by_another_name_is_not_denied(stranger: str, exempt: str, why: str) -> None:
+    plan = deny_bindings({allow(exempt), allow(stranger), allow("User:*")}, SOURCE, {exempt})
+    assert plan.bindings == ()
+    assert any(stranger in n and why in n for n in plan.notes)
+    assert denied({allow(stranger)}) == [stranger], "without anybody on the route nobody can be hit by mistake"
+
+
+def test_everybody_is_denied_after_the_switch_by_one_literal_binding() -> None:
+    (only,) = wide_deny({allow("User:checkout")}, SOURCE).bindings
+    assert only == Acl("TOPIC", SOURCE, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    assert wide_deny({allow("User:ledger", operation="READ")}, SOURCE).bindings == (only,)
+    assert wide_deny({allow("User:checkout"), only}, SOURCE).bindings == ()
+
+
+@pytest.mark.parametrize("acls", [set(), {allow("User:a", "orders")}, {allow("User:a", permission="DENY")}])
+def test_no_first_acl_is_put_on_a_topic_for_the_time_after_the_switch(acls: set[Acl]) -> None:
+    plan = wide_deny(acls, SOURCE)
+    assert plan.bindings == () and "No ALLOW covers" in plan.notes[0]
 
 
 def test_a_binding_that_was_there_before_is_not_ours() -> None:
@@ -96,9 +181,10 @@ def test_after_the_deny_nobody_writes_but_the_exempt_and_removing_it_restores_th
     cluster.create_acls(acls)
     before = {p: cluster.may(p, "WRITE", SOURCE) for p in ("User:a", "User:b", "User:checkout")}
     reads = {p: cluster.may(p, "READ", SOURCE) for p in before}
-    plan = deny_bindings(cluster.acls(), SOURCE, exempt)
+    producers = [RouteProducer(p, p) for p in sorted(exempt)]
+    plan = deny_bindings(cluster.acls(), SOURCE, *exemptions(cluster.acls(), SOURCE, producers))
     cluster.create_acls(plan.bindings)
-    open_to_all = any("no such deny is set" in n.lower() for n in plan.notes)
+    open_to_all = any("no such deny is set" in n.lower() or "no DENY is set" in n for n in plan.notes)
     for principal, could in before.items():
         can = cluster.may(principal, "WRITE", SOURCE)
         if principal in exempt:
@@ -106,6 +192,11 @@ def test_after_the_deny_nobody_writes_but_the_exempt_and_removing_it_restores_th
         elif not open_to_all:
             assert not can
     assert {p: cluster.may(p, "READ", SOURCE) for p in before} == reads
+    wide = wide_deny(cluster.acls(), SOURCE).bindings
+    cluster.create_acls(wide)
+    assert not any(cluster.may(p, "WRITE", SOURCE) for p in before)
+    assert {p: cluster.may(p, "READ", SOURCE) for p in before} == reads
+    cluster.delete_acls(wide)
     assert all(a.operation == "WRITE" and a.permission == "DENY" and a.name == SOURCE for a in plan.bindings)
     cluster.delete_acls(plan.bindings)
     assert cluster.acls() == acls

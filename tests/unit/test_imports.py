@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,9 @@ def test_spark_jobs_import_core_alone() -> None:
     assert len(jobs) == 3
     ours = {name for file in jobs for name in imported(file) if name.partition(".")[0].startswith("topicshift")}
     assert {name for name in ours if not name.startswith(("topicshift.core", "topicshift_spark"))} == set()
+
+
+def test_one_file_touches_what_kafka_python_keeps_to_itself() -> None:
+    private = re.compile(r"\._manager|\._net\b|kafka\.net\b|\._coordinators")
+    product = files("include", "plugins", "dags", "spark_jobs")
+    assert {f.name for f in product if private.search(f.read_text("utf-8"))} == {"python_client.py"}

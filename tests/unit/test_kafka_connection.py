@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicshift.adapters.kafka import spellings
-from topicshift.adapters.kafka.client_config import parse_properties
+from topicshift.adapters.kafka import python_client
 from topicshift.adapters.kafka.connection import (
     Connection,
     client_config,
@@ -23,7 +22,6 @@ from topicshift.adapters.kafka.connection import (
     kafka_python_config,
     load_client_properties,
     redact,
-    spark_options,
     typed_error,
 )
 from topicshift.core.errors import (
@@ -35,6 +33,8 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
+from topicshift.core.kafka.java_client import java_properties
+from topicshift.core.kafka.properties import parse_properties
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -185,7 +185,7 @@ def test_escaped_values_read_back(values: dict[str, str]) -> None:
     short = {k: "".join(c for c in v if ord(c) < 0x10000) for k, v in values.items()}
     text = "".join(f"{k}={escape(v)}\n" for k, v in short.items())
     found = {p.key: p.value for p in parse_properties(text, name="f")}
-    assert found == {k: v.strip() for k, v in short.items()}
+    assert found == {k: v.strip(" \t") for k, v in short.items()}
 
 
 # ------------------------------------------------------------------------------------------------ one config
@@ -264,9 +264,9 @@ def test_kafka_python_gets_the_same_facts() -> None:
 
 
 def test_spark_gets_a_jaas_line_that_reads_back(write: Callable[[str], Path]) -> None:
-    options = spark_options(SASL)
-    assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
-    jaas = options["kafka.sasl.jaas.config"]
+    options = java_properties(SASL)
+    assert options["security.protocol"] == "SASL_PLAINTEXT"
+    jaas = options["sasl.jaas.config"]
     assert jaas == f'{SCRAM} required username="u\\"1" password="p\\\\1";'
     escaped = jaas.replace("\\", "\\\\")
     back = load_client_properties(
@@ -278,8 +278,9 @@ def test_spark_gets_a_jaas_line_that_reads_back(write: Callable[[str], Path]) ->
 def test_spark_gets_pem_files(tmp_path: Path) -> None:
     (tmp_path / "me.pem").write_text("CERT")
     (tmp_path / "me.key").write_text("KEY")
-    base = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.ca.location": "ca.pem"}
-    options = spark_options(
+    (tmp_path / "ca.pem").write_text("CA")
+    base = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+    options = java_properties(
         {
             **base,
             "ssl.certificate.location": str(tmp_path / "me.pem"),
@@ -287,20 +288,20 @@ def test_spark_gets_pem_files(tmp_path: Path) -> None:
             "ssl.key.password": "hush",
         }
     )
-    assert options["kafka.ssl.truststore.type"] == "PEM"
-    assert options["kafka.ssl.truststore.location"] == "ca.pem"
-    assert options["kafka.ssl.keystore.certificate.chain"] == "CERT"
-    assert options["kafka.ssl.keystore.key"] == "KEY"
+    assert options["ssl.truststore.type"] == "PEM"
+    assert options["ssl.truststore.certificates"] == "CA"
+    assert options["ssl.keystore.certificate.chain"] == "CERT"
+    assert options["ssl.keystore.key"] == "KEY"
     with pytest.raises(SpecError, match=r"ssl\.key\.location"):
-        spark_options({**base, "ssl.certificate.pem": "CERT", "ssl.key.location": str(tmp_path / "none")})
+        java_properties({**base, "ssl.certificate.pem": "CERT", "ssl.key.location": str(tmp_path / "none")})
     with pytest.raises(SpecError, match="has no counterpart"):
-        spark_options({**base, "enable.ssl.certificate.verification": "false"})
+        java_properties({**base, "enable.ssl.certificate.verification": "false"})
 
 
 def test_java_gets_the_port_that_the_other_clients_take_by_themselves() -> None:
     servers = client_config("one, two:9093,[::1],SASL_SSL://three,ssl://[::1]:7")["bootstrap.servers"]
     wanted = "one:9092,two:9093,[::1]:9092,SASL_SSL://three:9092,ssl://[::1]:7"
-    assert spark_options({"bootstrap.servers": servers})["kafka.bootstrap.servers"] == wanted
+    assert java_properties({"bootstrap.servers": servers})["bootstrap.servers"] == wanted
 
 
 @pytest.mark.parametrize(
@@ -361,11 +362,11 @@ def test_a_token_is_fetched_with_client_credentials(endpoint: str) -> None:
     }
     assert kafka_python_config(config)["sasl_oauth_token_provider"].token() == "t-1"
     with pytest.raises(AccessDenied) as caught:
-        spellings.fetch_token({**config, "sasl.oauthbearer.client.secret": "wrong-one"}, 5)
+        python_client.fetch_token({**config, "sasl.oauthbearer.client.secret": "wrong-one"}, 5)
     assert "401" in str(caught.value)
     assert "wrong-one" not in str(caught.value)
     with pytest.raises(Unreadable):
-        spellings.fetch_token({**config, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/"}, 5)
+        python_client.fetch_token({**config, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/"}, 5)
 
 
 # ------------------------------------------------------------------------------------------------ errors and bounds

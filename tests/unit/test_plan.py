@@ -39,7 +39,7 @@ def test_the_sizing_block_becomes_a_number() -> None:
     assert "Runner-up" not in str(plain)
     assert "not checked       2 x brokers x cores: the cores of a broker are not known." in str(plain)
     assert "Not checked: 2 x brokers" in plan_markdown(plain, None, "")
-    assert "not checked" not in str(make_plan(spec(broker_cores=8), world()))
+    assert "not checked    " not in str(make_plan(spec(broker_cores=8), world()))
 
 
 @pytest.mark.parametrize(("counts", "then"), [((12, 30), "%"), ((12,), "not known")])
@@ -91,6 +91,21 @@ def test_only_an_empty_target_of_the_planned_shape_is_said_to_be_used(there: Top
     assert plan.target is not None and plan.target.exists == plan.ok == said.startswith("use")
 
 
+def test_exactly_whom_the_fence_denies_is_listed_and_approved() -> None:
+    batch = Acl("TOPIC", "payments", "LITERAL", "User:batch", "*", "WRITE", "ALLOW")
+    plan = make_plan(spec(), world(acls=ACLS | {batch}))
+    assert [(a.principal, a.permission, a.name) for a in plan.deny] == [("User:batch", "DENY", "payments")]
+    assert [(a.principal, a.permission, a.name) for a in plan.deny_after_switch] == [("User:*", "DENY", "payments")]
+    silent = spec(producers=[{"name": "checkout"}])
+    by_report = make_plan(silent, world(acls=ACLS | {batch}))
+    assert [a.principal for a in by_report.deny] == ["User:batch"], "an instance says who it is"
+    nobody = make_plan(silent, world(acls=ACLS | {batch}, followers=()))
+    assert nobody.deny == [] and "note: nobody is denied" in str(nobody)
+    assert nobody.plan_hash != by_report.plan_hash, "whom the fence denies is part of what is accepted"
+    bare = make_plan(spec(), world(acls=frozenset()))
+    assert bare.deny_after_switch == [] and "User:*" not in str(bare)
+
+
 def test_it_prints_what_it_will_do() -> None:
     denied = Acl("TOPIC", "payments", "LITERAL", "User:batch", "*", "WRITE", "ALLOW")
     text = str(make_plan(spec(), world(acls=ACLS | {denied})))
@@ -100,6 +115,7 @@ def test_it_prints_what_it_will_do() -> None:
         "create ACL ALLOW User:checkout WRITE on payments-v2",
         "stop producer checkout (route)",
         "create ACL DENY User:batch WRITE on payments",
+        "once all of them write to payments-v2: create ACL DENY User:* WRITE on payments, until payments is retired",
         "give the producers back to payments if they are not switched within the freeze budget of 2m",
         "wait until ledger has read payments to its end",
         "set the offsets of ledger on payments-v2",
@@ -126,7 +142,7 @@ def test_a_reader_without_commits_is_waited_for_and_left_to_its_owner() -> None:
     readers = [{"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}]
     text = str(make_plan(spec(readers=readers), world()))
     assert "wait until enrich's own evidence (spark_checkpoint, s3://checkpoints/enrich)" in text
-    assert "its owner moves it to payments-v2" in text
+    assert "its owner moves it to payments-v2, with a new checkpoint folder" in text
 
 
 def test_json_there_and_back() -> None:

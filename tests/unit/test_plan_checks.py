@@ -11,6 +11,7 @@ from tests.unit.plan_world import (
     IMPACT,
     brokers,
     commits,
+    follower,
     group,
     listing,
     offsets,
@@ -20,8 +21,9 @@ from tests.unit.plan_world import (
 )
 
 from topicshift.core.checks import all_checks, all_codes
-from topicshift.core.checks.snapshot import MovedBefore, OtherMigration
-from topicshift.core.kafka.cluster import Acl, Transaction
+from topicshift.core.checks.snapshot import DryRun, MovedBefore, OtherMigration, Refusal
+from topicshift.core.findings import Level
+from topicshift.core.kafka.cluster import Acl, GroupMember, Transaction
 from topicshift.core.plan.model import make_plan
 
 SIZED = {"throughput": 100000, "per_consumer": 5000}
@@ -32,6 +34,15 @@ BLIND = {"source": topic(authorized=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))
 STRANGER = Acl("TOPIC", "pay", "PREFIXED", "User:batch", "*", "WRITE", "ALLOW")
 TXN = Transaction("tx-1", 1, 0, "ONGOING", 0, 900_000, (0, 1))
 
+MINE = Acl("TOPIC", "payments", "LITERAL", "User:checkout", "*", "WRITE", "ALLOW")
+CASE = {"producers": [{"name": "checkout", "principal": "User:Checkout"}]}
+KEY = {"producers": [{"name": "checkout", "principal": "User:K7"}]}
+UNSAID = {"consumers": [{"name": "ledger", "group": "ledger"}]}
+HANDLED = {"consumers": [{"name": "ledger", "group": "ledger", "stored_offsets": "handled"}]}
+SINK = {"consumers": [{"name": "find", "kind": "manual", "group": "connect-elastic-payments"}]}
+TASK = GroupMember("m1", "connector-consumer-warehouse-0", "h", assignment={"payments": (0,)})
+ENRICH = {"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}
+LONGER = DryRun({"retention.ms": "9"}, (Refusal("retention.ms", "9", "a week"),))
 MOVED = (MovedBefore("payments-v2", "run-7", "id-of-payments", dict.fromkeys(range(6), 100)),)
 
 FIRES = [
@@ -134,7 +145,13 @@ FIRES = [
     ("TS307", "warning", "everybody", {}, {"acls": ACLS | {EVERYBODY}}),
     ("TS307", "warning", "no producer names it", {}, {"acls": ACLS | {STRANGER}}),
     ("TS307", "warning", "no ACL covers", {}, {"acls": frozenset()}),
-    ("TS307", "warning", "no principal", {"producers": [{"name": "checkout"}]}, {}),
+    (
+        "TS307",
+        "warning",
+        "no principal",
+        {"producers": [{"name": "checkout"}]},
+        {"followers": (follower(principal=None),)},
+    ),
     ("TS308", "warning", "MirrorMaker", {}, {"topics": frozenset({"payments", "dr.payments", "heartbeats"})}),
     (
         "TS308",
@@ -164,6 +181,125 @@ FIRES = [
     ("TS313", "error", "coordinator", {}, {"described": {"ledger": group(error="no coordinator")}}),
     ("TS313", "error", "denied", {}, {"commits": {"ledger": commits(error="denied")}}),
     ("TS313", "error", "partition 3", {}, {"commits": {"ledger": commits(errors={3: "timed out"})}}),
+    ("TS314", "error", "Is it User:checkout?", CASE, {}),
+    (
+        "TS314",
+        "error",
+        "Those who may: User:checkout",
+        {"producers": [{"name": "checkout", "principal": "User:K7"}]},
+        {},
+    ),
+    (
+        "TS314",
+        "error",
+        "reports to be User:AKIAIOSFODNN7EXA",
+        {"producers": [{"name": "checkout"}]},
+        {"followers": (follower(principal="User:AKIAIOSFODNN7EXA"),)},
+    ),
+    ("TS314", "error", "an ACL denies it", {}, {"acls": ACLS | {replace(EVERYBODY, permission="DENY")}}),
+    (
+        "TS314",
+        "warning",
+        "only because everybody may, while User:batch",
+        {},
+        {"acls": (ACLS - {MINE}) | {EVERYBODY, STRANGER}},
+    ),
+    (
+        "TS314",
+        "warning",
+        "no ALLOW WRITE covers it",
+        {"producers": [{"name": "batch", "kind": "manual", "principal": "User:batch"}]},
+        {},
+    ),
+    ("TS315", "warning", "is a Group", {}, {"acls": ACLS | {replace(MINE, principal="Group:writers")}}),
+    ("TS315", "warning", "upper and lower case", {}, {"acls": ACLS | {replace(MINE, principal="User:Checkout")}}),
+    ("TS315", "warning", "is an id", {}, {"acls": ACLS | {replace(MINE, principal="User:4711")}}),
+    (
+        "TS315",
+        "warning",
+        "account to which User:sa-x7k2q belongs",
+        {"producers": [{"name": "checkout", "principal": "User:sa-x7k2q"}]},
+        {"acls": ACLS | {STRANGER, replace(MINE, principal="User:sa-x7k2q")}},
+    ),
+    ("TS316", "error", "none of them lets anybody write", {}, {"acls": ACLS - {MINE}}),
+    ("TS317", "error", "nobody has looked", {}, {"followers": None}),
+    ("TS317", "error", "(batch-1), and the spec does not declare it", {}, {"followers": (follower("batch"),)}),
+    ("TS317", "error", "and the spec does not declare it", {}, {"followers": (follower(role="consumer", group="x"),)}),
+    (
+        "TS317",
+        "error",
+        "declares it as `manual`",
+        {"producers": [{"name": "checkout", "kind": "manual", "principal": "User:checkout"}]},
+        {},
+    ),
+    (
+        "TS317",
+        "error",
+        "by the route of 'orders'",
+        {},
+        {"followers": (follower(), follower("batch", logical="orders"))},
+    ),
+    ("TS318", "info", "nobody is denied WRITE on the source in the freeze, and everybody after", {}, {}),
+    (
+        "TS318",
+        "warning",
+        "not be allowed to write to 'payments-v2'",
+        {},
+        {"acls": ACLS | {replace(MINE, name="payments-", pattern="PREFIXED", permission="DENY")}},
+    ),
+    ("TS319", "error", "which by its name writes to a search engine", SINK | {"target": None}, {}),
+    (
+        "TS319",
+        "error",
+        "the sink connector 'warehouse'",
+        UNSAID,
+        {"described": {"ledger": replace(group(), members=(TASK,))}},
+    ),
+    ("TS319", "warning", "ledger: whether offsets are stored is not said", UNSAID, {}),
+    ("TS319", "info", "its owner deals with them", HANDLED, {}),
+    ("TS320", "info", "payments-value of a Schema Registry", {}, {}),
+    ("TS320", "warning", "shows that there is one", {}, {"topics": frozenset({"payments", "_schemas"})}),
+    (
+        "TS321",
+        "warning",
+        "1,025 consumers",
+        {"consumers": [{"name": f"c{i}", "group": f"g{i}", "stored_offsets": "none"} for i in range(1025)]},
+        {},
+    ),
+    ("TS322", "warning", "the checkpoint of 'enrich'", {"readers": [ENRICH]}, {}),
+    ("TS323", "warning", "gone after 1m1s, and the freeze budget is 2m", {}, {"gone_ms": {"checkout": 61_000}}),
+    ("TS203", "warning", "stays for 8d", {"retire": {"after": "8d"}}, {}),
+    (
+        "TS203",
+        "warning",
+        "ledger: a person starts these groups",
+        {"consumers": [{"name": "ledger", "kind": "manual", "group": "ledger", "stored_offsets": "none"}]},
+        {"cluster": replace(CLUSTER, offsets_retention_minutes=60)},
+    ),
+    ("TS203", "info", "could not be read", {}, {"cluster": replace(CLUSTER, offsets_retention_minutes=None)}),
+    (
+        "TS119",
+        "error",
+        "would refuse retention.ms=9: a week",
+        {},
+        {"create": DryRun({"retention.ms": "9"}, (Refusal("retention.ms", "9", "a week."),))},
+    ),
+    (
+        "TS119",
+        "error",
+        "'payments-v2' with 30 partitions and 3 replicas: at most 20",
+        {},
+        {"create": DryRun({}, (Refusal(None, None, "at most 20"),))},
+    ),
+    ("TS120", "warning", "would refuse retention.ms=9: a week", {}, {"lengthen": LONGER}),
+    (
+        "TS120",
+        "error",
+        "would refuse retention.ms=9: a week",
+        {},
+        {"lengthen": LONGER, "source": topic(set_={"retention.ms": "36000000"})},
+    ),
+    ("TS120", "warning", "refuse a longer retention", {}, {"lengthen": DryRun({}, (Refusal(None, None, "no"),))}),
     ("TS401", "error", "not measured.", {}, {"impact": None}),
     ("TS401", "warning", "not measured (somebody said so).", {}, {"impact": None, "no_impact": "somebody said so"}),
     ("TS401", "warning", "no record", {}, {"impact": IMPACT | {"records": 0, "keyed_records": 0}}),
@@ -221,9 +357,9 @@ FIRES = [
 ]
 
 
-def test_a_healthy_world_has_no_finding_at_all() -> None:
+def test_a_healthy_world_has_nothing_to_weigh() -> None:
     plan = make_plan(spec(), world())
-    assert plan.findings == []
+    assert {(f.code, f.level) for f in plan.findings} == {("TS318", Level.INFO), ("TS320", Level.INFO)}
     assert plan.ok
 
 

@@ -14,7 +14,7 @@ from topicshift.adapters.controllers.route import RouteController, judge
 from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import OwnershipLost, Refused, SpecError
 from topicshift.core.route.records import ROUTES_TOPIC, Ack, GroupRoute, Route, State, Status
-from topicshift.core.spec.model import KINDS as SPEC_KINDS
+from topicshift.core.spec.fields import KINDS as SPEC_KINDS
 from topicshift.ports import ControlContext, Controller, GroupMember, Participant
 from topicshift.testing.fake_controllers import FakeClient, FakeController, FakeRouteStore
 from topicshift.testing.fake_journal import ManualClock
@@ -248,14 +248,14 @@ def test_a_second_migration_follows_the_application_under_its_own_name() -> None
     assert world.controller.observe(second, [CHECKOUT])[0].status == "stopped"
 
 
-def test_undeclared_applications_are_named() -> None:
+def test_everybody_on_the_route_is_named_declared_or_not() -> None:
     world = World()
     FakeClient(world.store, "p", "billing", "b.1")
-    assert world.controller.undeclared(world.ctx(), [CHECKOUT]) == [
-        "consumer ledger (group ledger)",
-        "producer billing",
-    ]
-    assert world.controller.undeclared(world.ctx(), [CHECKOUT, LEDGER]) == ["producer billing"]
+    FakeClient(world.store, "p", "late", "l.1").leave()
+    FakeClient(world.store, "orders", "elsewhere", "e.1")
+    found = [(f.role, f.participant, f.group) for f in world.controller.followers(world.ctx())]
+    assert ("producer", "billing", None) in found and ("consumer", "ledger", "ledger") in found
+    assert not {"late", "elsewhere"} & {name for _, name, _ in found}
 
 
 def test_the_plain_fake_keeps_the_port() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from tests.unit.plan_world import IMPACT, spec
+from tests.unit.plan_world import IMPACT, follower, spec
 
 from topicshift.acts.open import near_names
 from topicshift.acts.plan import make_plan, take_snapshot
@@ -13,11 +15,32 @@ from topicshift.core.errors import AccessDenied, Transient, Unreadable
 from topicshift.core.fence.decision import FenceSettings
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import Acl, GroupMember
-from topicshift.ports import ClusterAdmin
+from topicshift.ports import ClusterAdmin, ControlContext, Follower, Participant, ParticipantState
+from topicshift.testing.fake_controllers import FakeController
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class OnTheRoute(FakeController):
+    """The route with these applications on it."""
+
+    def __init__(self, *found: Follower, gone_ms: int = 30_000) -> None:
+        super().__init__("route")
+        self.found, self.gone_ms, self.error = found, gone_ms, None
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        if self.error is not None:
+            raise self.error
+        return list(self.found)
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
+        found = super().observe(ctx, participants)
+        return [replace(s, instances=tuple(replace(i, gone_ms=self.gone_ms) for i in s.instances)) for s in found]
+
+
+ROUTE = OnTheRoute(follower())
 
 
 @pytest.fixture
@@ -35,21 +58,21 @@ def cluster() -> FakeCluster:
 
 def test_a_plan_from_a_cluster_changes_nothing_in_it(cluster: FakeCluster) -> None:
     admin: ClusterAdmin = cluster
-    plan = make_plan(spec(target=None), admin, impact=IMPACT, now=NOW)
+    plan = make_plan(spec(target=None), admin, impact=IMPACT, route=ROUTE, now=NOW)
     assert plan.ok, str(plan)
     assert (plan.taken_at, plan.spec.target) == ("2026-01-01T00:00:00+00:00", "payments-v2")
     assert plan.target is not None and plan.target.configs == {"retention.ms": "86400000"}
     assert plan.readers == {"ledger": "it has commits on the topic"}
     assert not {c for c in cluster.calls if c.startswith(("create", "delete", "alter"))}
-    assert plan == make_plan(spec(target=None), admin, impact=IMPACT, now=NOW)
+    assert plan == make_plan(spec(target=None), admin, impact=IMPACT, route=ROUTE, now=NOW)
 
 
 def test_without_a_journal_the_plan_says_that_other_migrations_were_not_looked_for(cluster: FakeCluster) -> None:
     from topicshift.testing.fake_journal import FakeJournal
 
-    alone = make_plan(spec(), cluster, impact=IMPACT, now=NOW)
+    alone = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE, now=NOW)
     assert "TS118" in {f.code for f in alone.findings} and alone.ok
-    told = make_plan(spec(), cluster, impact=IMPACT, now=NOW, journal=FakeJournal())
+    told = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE, now=NOW, journal=FakeJournal())
     assert "TS118" not in {f.code for f in told.findings}
 
 
@@ -68,16 +91,81 @@ def test_without_a_journal_the_plan_says_that_other_migrations_were_not_looked_f
 )
 def test_a_part_that_cannot_be_read_is_named_and_blocks(cluster: FakeCluster, method: str, part: str) -> None:
     cluster.fail(method, AccessDenied("DESCRIBE is missing"))
-    snapshot = take_snapshot(cluster, spec(), impact=IMPACT, now=NOW)
+    snapshot = take_snapshot(cluster, spec(), impact=IMPACT, route=ROUTE, now=NOW)
     assert dict(snapshot.unread) == {part: "not allowed: DESCRIBE is missing"}
-    plan = make_plan(spec(), cluster, impact=IMPACT, now=NOW)
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE, now=NOW)
     assert not plan.ok and plan.unknown
     assert [f.subject for f in plan.findings if f.code == "TS501"] == [part]
 
 
+def test_an_application_on_the_route_that_nobody_declared_blocks_by_name(cluster: FakeCluster) -> None:
+    route = OnTheRoute(follower(), follower("loyalty"))
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=route, now=NOW)
+    assert [(f.code, f.subject) for f in plan.blocking()] == [("TS317", "producer loyalty")]
+    both = [{"name": "checkout", "principal": "User:checkout"}, {"name": "loyalty"}]
+    plan = make_plan(spec(producers=both), cluster, impact=IMPACT, route=route, now=NOW)
+    assert "TS317" not in {f.code for f in plan.findings}
+
+
+def test_a_route_that_cannot_be_read_blocks_only_where_somebody_follows_it(cluster: FakeCluster) -> None:
+    route = OnTheRoute()
+    route.error = AccessDenied("READ on topic __topicshift_acks is not allowed")
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=route, now=NOW)
+    assert [(f.code, f.subject) for f in plan.blocking()] == [("TS501", "followers")]
+    assert "READ on topic __topicshift_acks" in plan.blocking()[0].seen and plan.unknown
+    nobody_looked = make_plan(spec(), cluster, impact=IMPACT, now=NOW)
+    assert [f.code for f in nobody_looked.blocking()] == ["TS317"] and nobody_looked.unknown
+    by_hand = spec(
+        producers=[{"name": "checkout", "kind": "manual", "principal": "User:checkout"}],
+        consumers=[{"name": "ledger", "kind": "manual", "group": "ledger", "stored_offsets": "none"}],
+    )
+    for given in (route, None):
+        assert make_plan(by_hand, cluster, impact=IMPACT, route=given, now=NOW).ok
+
+
+def test_a_producer_that_could_hold_most_of_the_freeze_is_named(cluster: FakeCluster) -> None:
+    def warned(budget: str) -> bool:
+        plan = make_plan(spec(freeze_budget=budget), cluster, impact=IMPACT, route=ROUTE, now=NOW)
+        return "TS323" in {f.code for f in plan.findings}
+
+    assert warned("59s") and not warned("60s")
+
+
+def _week(partitions: int | None, configs: Mapping[str, str]) -> str | None:
+    if int(configs.get("retention.ms", "0")) > 604_800_000:
+        return "house rule: nothing is kept for longer than a week"
+    return "house rule: at most 24 partitions" if (partitions or 0) > 24 else None
+
+
+def test_what_the_brokers_would_refuse_is_known_before_anything_is_made(cluster: FakeCluster) -> None:
+    cluster.policy = _week
+    cluster.calls.clear()
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE, now=NOW)
+    (refused,) = plan.blocking()
+    assert refused.code == "TS119" and "with 30 partitions" in refused.seen and "at most 24" in refused.seen
+    longer = [f for f in plan.findings if f.code == "TS120"]
+    assert longer == [], "a day can be lengthened"
+    assert make_plan(spec(partitions=24), cluster, impact=IMPACT, route=ROUTE, now=NOW).ok
+    assert not {c for c in cluster.calls if c.startswith(("create", "delete", "alter"))}
+
+
+def test_the_config_that_the_brokers_refuse_is_named(cluster: FakeCluster) -> None:
+    cluster.alter_topic_configs("payments", set_={"retention.ms": "700000000", "segment.ms": "60000"})
+    cluster.policy = _week  # it came after the source
+    plan = make_plan(spec(partitions=24), cluster, impact=IMPACT, route=ROUTE, now=NOW)
+    (refused,) = plan.blocking()
+    assert (refused.code, refused.subject) == ("TS119", "target retention.ms")
+    assert "retention.ms=700000000" in refused.seen and "longer than a week" in refused.seen
+    (longer,) = [f for f in plan.findings if f.code == "TS120"]
+    assert longer.level.value == "warning" and "longer than a week" in longer.seen
+    cluster.fail("validate_create", AccessDenied("CREATE on topic payments-v2 is not allowed"))
+    plan = make_plan(spec(partitions=24), cluster, impact=IMPACT, route=ROUTE, now=NOW)
+    assert [(f.code, f.subject) for f in plan.blocking()] == [("TS501", "create")]
+
+
 def test_one_unreadable_partition_is_named(cluster: FakeCluster) -> None:
     cluster.unreadable("payments", 3, "no leader")
-    reason = take_snapshot(cluster, spec(), impact=IMPACT, now=NOW).unread["offsets"]
+    reason = take_snapshot(cluster, spec(), impact=IMPACT, route=ROUTE, now=NOW).unread["offsets"]
     assert "1 of 6 partitions of payments: partition 3 (no leader)" in reason
 
 

@@ -90,6 +90,11 @@ class Ports:
         return self.make_reader()
 
 
+def producers_of(spec: Spec) -> list[Participant]:
+    """The declared producers."""
+    return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in spec.producers]
+
+
 def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
     """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
     wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
@@ -232,7 +237,7 @@ class MigrationContext:
     @cached_property
     def producers(self) -> list[Participant]:
         """The declared producers."""
-        return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in self.spec.producers]
+        return producers_of(self.spec)
 
     @cached_property
     def consumers(self) -> list[Participant]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
-from topicshift.acts.plan import make_plan
+from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
 from topicshift.core.drain.gate import Gate
@@ -151,15 +151,7 @@ class _Look:
         return sorted(info.replicas)
 
     def _plan_now(self) -> Plan:
-        ctx = self.ctx
-        return make_plan(
-            ctx.spec,
-            ctx.admin,
-            impact=json.loads(ctx.read("impact.json")),
-            journal=ctx.journal,
-            migration_id=self.record.migration_id,
-            now=self.now,
-        )
+        return plan_now(self.ctx, with_impact=True)
 
     def _verifier_now(self) -> VerifierFact:
         verifier, record = self.ctx.ports.verifier, self.record

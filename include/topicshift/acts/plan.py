@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from topicshift.acts.context import producers_of
+from topicshift.acts.dry_run import dry_create, dry_lengthen
 from topicshift.core.checks.snapshot import MovedBefore, OtherMigration, Snapshot
 from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.engine.words import Row, StepState
@@ -19,9 +21,10 @@ from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
 from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
 from topicshift.core.spec.model import Spec
-from topicshift.ports import ClusterAdmin, Journal, MigrationRow
+from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow
 
 T = TypeVar("T")
+_Seen = tuple[tuple[Follower, ...] | None, Mapping[str, int]]
 
 
 def take_snapshot(
@@ -33,14 +36,16 @@ def take_snapshot(
     taken: frozenset[str] = frozenset(),
     journal: Journal | None = None,
     migration_id: str | None = None,
+    route: Controller | None = None,
     now: datetime | None = None,
 ) -> Snapshot:
     """Read everything that a plan looks at.
 
     ``impact`` is impact.json; ``no_impact`` says why there need be none. ``taken``: names of topics that may not
     become the default target. ``journal`` with ``migration_id`` (this one): other open migrations are read from it,
-    those that have moved this source before, and the topic id of a target that this migration made before.
-    Never raises for what the cluster answers: the part is named in ``unread``.
+    those that have moved this source before, and the topic id of a target that this migration made before. ``route``
+    is the controller of kind route: without it nobody knows who follows the route, which blocks where a participant
+    does. Never raises for what the cluster answers: the part is named in ``unread``.
     """
     unread: dict[str, str] = {}
 
@@ -88,7 +93,7 @@ def take_snapshot(
         names = sorted({g.group for g in listed} | {c.group for c in spec.consumers})
         described = read("described", lambda: admin.describe_groups(names))
         commits = read("commits", lambda: admin.commits(names, spec.source, partitions))
-    return replace(
+    known = replace(
         known,
         topics=topics,
         source=source,
@@ -101,8 +106,20 @@ def take_snapshot(
         commits=commits,
         producers=tuple(producers) if producers is not None else None,
         transactions=tuple(transactions) if transactions is not None else None,
-        unread=unread,
     )
+    if source is not None:
+        followers, gone_ms = _follow(route, spec, target_name, migration_id, read)
+        shape = planning.shape_of(spec, known, target_name)
+        known = replace(
+            known,
+            followers=followers,
+            gone_ms=gone_ms,
+            create=read("create", lambda: dry_create(admin, shape))
+            if target is None and "target" not in unread
+            else None,
+            lengthen=read("lengthen", lambda: dry_lengthen(admin, source, spec)),
+        )
+    return replace(known, unread=unread)
 
 
 def make_plan(
@@ -114,6 +131,7 @@ def make_plan(
     taken: frozenset[str] = frozenset(),
     journal: Journal | None = None,
     migration_id: str | None = None,
+    route: Controller | None = None,
     now: datetime | None = None,
 ) -> Plan:
     """Take a snapshot and plan from it. Arguments as for :func:`take_snapshot`.
@@ -128,12 +146,41 @@ def make_plan(
         taken=taken,
         journal=journal,
         migration_id=migration_id,
+        route=route,
         now=now,
     )
     if "cluster" in snapshot.unread:
         raise Unreadable(snapshot.unread["cluster"])
     claimed = {t for m in snapshot.migrations for t in (m.source, m.target)}
     return planning.make_plan(spec, snapshot, target=resolve_target(spec, snapshot.topics, claimed | taken))
+
+
+def _follow(
+    route: Controller | None,
+    spec: Spec,
+    target: str,
+    migration_id: str | None,
+    read: Callable[[str, Callable[[], _Seen]], _Seen | None],
+) -> _Seen:
+    """Who follows the route of the source, and how long a dead instance of each declared producer can hold a freeze.
+
+    Where nobody that is declared follows the route, a route that cannot be read is no reason to stop.
+    """
+    if route is None:
+        return None, {}
+    ctx = ControlContext(migration_id or "", spec.source, target, 0)
+    mine = [p for p in producers_of(spec) if p.kind == route.kind]
+
+    def ask() -> _Seen:
+        states = route.observe(ctx, mine)
+        return tuple(route.followers(ctx)), {s.participant.name: s.gone_ms for s in states if s.gone_ms is not None}
+
+    if mine or any(c.kind == route.kind for c in spec.consumers):
+        return read("followers", ask) or (None, {})
+    try:
+        return ask()
+    except TopicshiftError:
+        return None, {}
 
 
 def _complete(admin: ClusterAdmin, topic: TopicInfo | None) -> Any:

@@ -15,6 +15,20 @@ from topicshift.core.plan.model import Plan
 MEASURED_NEXT = "the next task measures them"
 
 
+def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:
+    """The plan as the world is now. Changes nothing."""
+    return make_plan(
+        ctx.spec,
+        ctx.admin,
+        impact=json.loads(ctx.read("impact.json")) if with_impact else None,
+        no_impact=None if with_impact else MEASURED_NEXT,
+        journal=ctx.journal,
+        migration_id=ctx.row.migration_id,
+        route=ctx.controller("route"),
+        now=ctx.clock.now(),
+    )
+
+
 def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Take stock and run every check; the row names the partition counts for which keys are to be measured."""
     plan = _plan(ctx, with_impact=False)
@@ -37,15 +51,7 @@ def decide_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def _plan(ctx: MigrationContext, *, with_impact: bool) -> Plan:
     """The plan, as ``plan.json`` too. Raises ``PreflightFailed`` or ``Unreadable`` with the findings that block it."""
-    plan = make_plan(
-        ctx.spec,
-        ctx.admin,
-        impact=json.loads(ctx.read("impact.json")) if with_impact else None,
-        no_impact=None if with_impact else MEASURED_NEXT,
-        journal=ctx.journal,
-        migration_id=ctx.row.migration_id,
-        now=ctx.clock.now(),
-    )
+    plan = plan_now(ctx, with_impact=with_impact)
     for finding in plan.findings:
         ctx.log(finding.line())
     ctx.check_seat()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.core.errors import NotFound
+from topicshift.core.kafka.java_client import java_properties
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -37,13 +38,6 @@ def connector_jars() -> str:
     if not jars:
         raise NotFound(f"The Spark connector's jars are not in {given}. Run make setup, or set TOPICSHIFT_SPARK_JARS.")
     return ",".join(jars)
-
-
-def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
-    """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
-    from topicshift.adapters.kafka.connection import spark_options
-
-    return {key.removeprefix("kafka."): value for key, value in spark_options(config).items()}
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

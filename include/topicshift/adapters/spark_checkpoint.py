@@ -1,7 +1,8 @@
 """Offsets of a Spark Structured Streaming query, read from its checkpoint folder.
 
 A streaming query commits nothing to Kafka: what it has finished is the newest batch that stands both in ``offsets/``
-(where the batch ends) and in ``commits/`` (that it is done).
+(where the batch ends) and in ``commits/`` (that it is done). A checkpoint belongs to the topics that it names: on the
+target the query needs a new one.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ def read_checkpoint(reader: str, folder: str, topic: str) -> ReaderEvidence:
         fs, root = fsspec.core.url_to_fs(folder)
         done = _batches(fs, f"{root}/commits")
         planned = _batches(fs, f"{root}/offsets")
+        both = done & planned
+        text = fs.cat_file(f"{root}/offsets/{max(both)}").decode("utf-8") if both else ""
     except FileNotFoundError as exc:
         return failed(f"{exc} is missing; name the query's checkpointLocation")
-    except (OSError, ValueError, ImportError) as exc:
-        return failed(f"it cannot be read: {exc}")
-    both = done & planned
+    except Exception as exc:  # noqa: BLE001 - each kind of file system raises errors of its own
+        return failed(f"it cannot be read: {type(exc).__name__}: {exc}")
     if not both:
         return failed("it holds no finished batch (no number stands in both offsets/ and commits/)")
     batch = max(both)
     try:
-        text = fs.cat_file(f"{root}/offsets/{batch}").decode("utf-8")
         offsets = spark_batch_offsets(text, topic)
-    except (OSError, ValueError, LookupError) as exc:
+    except (ValueError, LookupError) as exc:
         return failed(f"batch {batch}: {exc}")
     return ReaderEvidence(reader=reader, kind="spark_checkpoint", topic=topic, offsets=offsets)
 

@@ -42,6 +42,11 @@ json_option = click.option(
 )
 
 
+def file_option(*names: str, metavar: str = "FILE", **more: Any) -> Callable[[F], F]:
+    """An option that names a file; the command gets its ``Path``, or None."""
+    return click.option(*names, type=click.Path(path_type=Path, dir_okay=False), metavar=metavar, **more)
+
+
 def kafka_options(command: F) -> F:
     """Add ``--kafka-config``, ``--bootstrap-server`` and ``--json``.
 
@@ -58,11 +63,9 @@ def kafka_options_if_wanted(command: F) -> F:
 
 
 def _kafka_options(command: F, *, required: bool) -> F:
-    @click.option(
+    @file_option(
         "--kafka-config",
         "kafka_config_file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
         envvar="TOPICSHIFT_KAFKA_CONFIG",
         help="Kafka client properties (Java's or librdkafka's names); the place for credentials.",
     )

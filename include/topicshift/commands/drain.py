@@ -16,6 +16,7 @@ from topicshift.commands.common import (
     EXIT_USAGE,
     console,
     duration_option,
+    file_option,
     kafka_options,
     say,
 )
@@ -37,18 +38,15 @@ _SAY_EVERY_S = 5.0
 @click.command("drain")
 @click.option("--topic", metavar="T", help="The topic. With --spec it is the spec's source.")
 @click.option("--group", "groups", multiple=True, metavar="G", help="Certify this group only (may be repeated).")
-@click.option(
+@file_option(
     "--spec",
     "spec_file",
-    type=click.Path(path_type=Path, dir_okay=False),
     metavar="SPEC",
     help="Take topic, groups, ignored groups and accepted losses from a spec; an undeclared reader blocks.",
 )
-@click.option(
+@file_option(
     "--fence",
     "fence_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
     help="fence.json of a run: certify up to its offsets, and say so if the topic has grown since.",
 )
 @click.option("--wait", "wait", metavar="DURATION", help="Wait so long for drained, for instance 90s or 15m.")
@@ -61,12 +59,10 @@ _SAY_EVERY_S = 5.0
 )
 @click.option("--accept-lost", multiple=True, metavar="GROUP", help="Accept records that this group lost unread.")
 @click.option("--ignore-group", multiple=True, metavar="G=REASON", help="Leave a group out, with a reason.")
-@click.option(
+@file_option(
     "--evidence",
     "evidence_files",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
     help="JSON of readers that commit nothing (reader, kind, topic, offsets or statement).",
 )
 @click.option(

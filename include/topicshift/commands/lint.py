@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, EXIT_USAGE, answer, json_option, say
+from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_USAGE, answer, json_option, say
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @json_option
 def command(specs: tuple[Path, ...], as_json: bool) -> int:
-    """Exit code 0 if every spec is fine, 2 if one is not."""
+    """Exit code 0 if every spec is fine, 2 if one is wrong, 3 if none is and one could never run (a level error)."""
+    from topicshift.core.findings import Level
+    from topicshift.core.plan.model import lint
     from topicshift.core.spec.io import load_spec
 
     results: list[dict[str, Any]] = []
@@ -27,10 +29,21 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
         try:
             spec = load_spec(path)
         except (SpecError, NotFound) as exc:
-            results.append({"file": str(path), "ok": False, "problems": _problems(exc), "message": str(exc)})
+            results.append(
+                {"file": str(path), "ok": False, "problems": _problems(exc), "findings": [], "message": str(exc)}
+            )
         else:
             good.append((path, spec))
-            results.append({"file": str(path), "ok": True, "problems": [], "message": _summary(spec)})
+            found = [f for f in lint(spec) if f.level is not Level.INFO]
+            results.append(
+                {
+                    "file": str(path),
+                    "ok": not any(f.blocks for f in found),
+                    "problems": [],
+                    "findings": [f.model_dump(mode="json") for f in found],
+                    "message": "\n".join([_summary(spec), *(f"  {f.line()}" for f in found)]),
+                }
+            )
     for path, problem in _shared_topics(good):
         entry = next(r for r in results if r["file"] == str(path))
         entry["ok"] = False
@@ -41,9 +54,12 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
         answer({"ok": not bad, "files": [{k: v for k, v in r.items() if k != "message"} for r in results]})
     else:
         for result in results:
-            click.echo(f"{result['file']}: ok: {result['message']}" if result["ok"] else result["message"])
+            verdict = "ok" if result["ok"] else "cannot run"
+            click.echo(result["message"] if result["problems"] else f"{result['file']}: {verdict}: {result['message']}")
         say(f"{len(results)} spec{'' if len(results) == 1 else 's'}, {len(bad)} with problems")
-    return EXIT_USAGE if bad else EXIT_OK
+    if any(r["problems"] for r in bad):
+        return EXIT_USAGE
+    return EXIT_NO if bad else EXIT_OK
 
 
 def _files(given: tuple[Path, ...]) -> list[Path]:

@@ -13,10 +13,12 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     answer,
     console,
+    file_option,
     journal_option,
     kafka_options,
     open_journal,
     read_impact,
+    say,
     show_findings,
 )
 from topicshift.core.errors import NotFound, SpecError
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
     from topicshift.core.plan.model import Plan
 
 
+OPTIONS = {
+    "TS118": "give the journal that Airflow uses with --journal URL",
+    "TS401": "give an impact.json with --impact FILE, or say --without-impact if the keys need not be known",
+}
+"""What this command's own options can do about a finding. The findings themselves are read in Airflow, too."""
+
+
 @click.command(help="Print what a migration would do, and what speaks against it. Nothing is changed.")
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--impact",
-    "impact_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="impact.json of the key-rehash report: its findings, and its skew for sizing.",
+@file_option(
+    "--impact", "impact_file", help="impact.json of the key-rehash report: its findings, and its skew for sizing."
 )
 @click.option(
     "--without-impact",
@@ -55,6 +60,7 @@ def command(
     Unknown is what could not be read, and the keys where no impact was measured (TS401).
     """
     from topicshift.acts.plan import make_plan
+    from topicshift.adapters.controllers import ControllerEnv, controller
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.core.spec.io import load_spec
 
@@ -64,6 +70,7 @@ def command(
     impact = read_impact(impact_file) if impact_file is not None else None
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
+    route = controller("route", ControllerEnv(kafka_config, admin))
     try:
         plan = make_plan(
             loaded,
@@ -71,8 +78,10 @@ def command(
             impact=impact,
             no_impact="left out by --without-impact" if without_impact else None,
             journal=journal,
+            route=route,
         )
     finally:
+        route.close()
         admin.close()
         if journal is not None:
             journal.close()
@@ -80,6 +89,8 @@ def command(
         answer(plan)
     else:
         _show(plan)
+    for code in dict.fromkeys(f.code for f in plan.findings if f.code in OPTIONS):
+        say(f"{code}: {OPTIONS[code]}")
     if plan.unknown:
         return EXIT_UNKNOWN
     return EXIT_OK if plan.ok else EXIT_NO

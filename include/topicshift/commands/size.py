@@ -18,6 +18,7 @@ from topicshift.commands.common import (
     answer,
     console,
     duration_option,
+    file_option,
     kafka_options_if_wanted,
     read_impact,
     say,
@@ -43,13 +44,7 @@ _COUNT = click.IntRange(min=1)
 @click.option("--cores", type=_COUNT, metavar="N", help="Processor cores of one broker.")
 @click.option("--replication-factor", type=_COUNT, metavar="N", help="Replicas of each partition; --topic tells it.")
 @click.option("--flink-parallelism", type=_COUNT, metavar="N", help="Parallelism of a Flink source that reads it.")
-@click.option(
-    "--impact",
-    "impact_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="impact.json of the topic: the skew of each count.",
-)
+@file_option("--impact", "impact_file", help="impact.json of the topic: the skew of each count.")
 @click.option("--topic", metavar="T", help="Ask the cluster about this topic.")
 @click.option("--group", metavar="G", help="Measure this group too: what one consumer does, if it is saturated.")
 @click.option("--measure", metavar="DURATION", help="Measure the rates for so long, for instance 30s.")

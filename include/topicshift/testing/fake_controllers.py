@@ -19,6 +19,7 @@ from topicshift.core.route.client import (
     start_consumer,
     start_producer,
 )
+from topicshift.core.route.judge import Follower
 from topicshift.core.route.records import Ack, Route, Status, parse_route, serialise_route
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
@@ -164,6 +165,10 @@ class FakeController:
             one = InstanceState(f"{p.name}-1", status, topic, None, principal=p.principal)
             out.append(ParticipantState(p, "running" if status == "running" else "stopped", topic, (one,)))
         return out
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """Nobody that was not declared."""
+        return []
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Stop them. Raises ``Refused`` for producers without a lease that lies ahead, as a route does."""

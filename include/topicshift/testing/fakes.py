@@ -129,6 +129,8 @@ class FakeCluster:
         self._unreadable: dict[tuple[str, int], str] = {}
         self.calls: list[str] = []
         """The port's methods in the order in which they were called."""
+        self.policy: Callable[[int | None, Mapping[str, str]], str | None] | None = None
+        """Why the brokers' policy forbids these partitions (None for a change) and configs; None where it does not."""
         self.on_call: Callable[[str], None] | None = None
         """Called with the method's name before each call, outside the lock: what the world does meanwhile."""
 
@@ -272,7 +274,7 @@ class FakeCluster:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("cluster")
         operations = (_ALL - {"READ", "WRITE", "DELETE"}) | {"CLUSTER_ACTION", "IDEMPOTENT_WRITE"}
-        return ClusterInfo("fake-cluster", self._brokers, self._authorizer, False, frozenset(operations))
+        return ClusterInfo("fake-cluster", self._brokers, self._authorizer, False, frozenset(operations), 10_080)
 
     def topic_names(self) -> frozenset[str]:
         """See :class:`topicshift.ports.ClusterAdmin`."""
@@ -311,19 +313,52 @@ class FakeCluster:
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("create_topic")
-        problem = topic_name_problem(name)
-        if problem:
-            raise Refused(f"topic {name!r} is refused: {problem}")
-        if partitions < 1 or not 1 <= replication_factor <= len(self._brokers):
-            raise Refused(f"topic {name} is refused: {partitions} partitions, replication factor {replication_factor}")
         with self._lock:
-            if name in self._topics:
-                raise Refused(f"topic {name} exists already (TOPIC_ALREADY_EXISTS)")
+            self._judge_create(name, partitions, replication_factor, configs)
             topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             self._topics[name] = _Topic(
                 topic_id, replication_factor, dict(configs), [_Partition() for _ in range(partitions)]
             )
             return topic_id
+
+    def validate_create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._enter("validate_create")
+        with self._lock:
+            self._judge_create(name, partitions, replication_factor, configs)
+
+    def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._enter("validate_configs")
+        with self._lock:
+            self._judge_configs(name, set_)
+
+    def _judge_create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        problem = topic_name_problem(name)
+        if problem:
+            raise Refused(f"topic {name!r} is refused: {problem}")
+        if partitions < 1 or not 1 <= replication_factor <= len(self._brokers):
+            raise Refused(f"topic {name} is refused: {partitions} partitions, replication factor {replication_factor}")
+        if name in self._topics:
+            raise Refused(f"topic {name} exists already (TOPIC_ALREADY_EXISTS)")
+        self._judge_values(configs)
+        self._judge_policy(partitions, configs)
+
+    def _judge_configs(self, name: str, set_: Mapping[str, str]) -> None:
+        if name not in self._topics:
+            raise NotFound(f"topic {name} does not exist")
+        self._judge_values(set_)
+        self._judge_policy(None, self._topics[name].configs | dict(set_))
+
+    def _judge_values(self, configs: Mapping[str, str]) -> None:
+        for key, value in configs.items():
+            if key.endswith((".ms", ".bytes")) and not value.removeprefix("-").isdigit():
+                raise Refused(f"Invalid value {value} for configuration {key} (INVALID_CONFIG)")
+
+    def _judge_policy(self, partitions: int | None, configs: Mapping[str, str]) -> None:
+        why = self.policy(partitions, configs) if self.policy else None
+        if why:
+            raise Refused(f"{why} (POLICY_VIOLATION)")
 
     def delete_topic(self, name: str) -> None:
         """See :class:`topicshift.ports.ClusterAdmin`."""
@@ -344,8 +379,7 @@ class FakeCluster:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("alter_topic_configs")
         with self._lock:
-            if name not in self._topics:
-                raise NotFound(f"topic {name} does not exist")
+            self._judge_configs(name, set_ or {})
             configs = self._topics[name].configs
             configs |= dict(set_ or {})
             for key in unset:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import ASSESSMENT, EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
-from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, typed_failures
+from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, open_journal, typed_failures
 
 
 def assessment_id(context: Mapping[str, Any]) -> str:
@@ -29,16 +30,20 @@ class _Assess(BaseOperator):
     def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
         from topicshift.acts.plan import make_plan
+        from topicshift.adapters.controllers import ControllerEnv, controller
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
         from topicshift.core.spec.form import spec_from_form
 
         spec = spec_from_form(dict(context["params"]), SPEC_FOLDER)
-        admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
-        try:
-            plan = make_plan(spec, admin, impact=impact, no_impact=no_impact)
-        finally:
-            admin.close()
+        config = kafka_config(spec.kafka_conn_id)
+        with ExitStack() as open_:
+            admin = open_.enter_context(KafkaAdmin(config))
+            route = controller("route", ControllerEnv(config, admin))
+            open_.callback(route.close)
+            journal = open_journal()
+            open_.callback(journal.close)
+            plan = make_plan(spec, admin, impact=impact, no_impact=no_impact, journal=journal, route=route)
         for line in plan.lines():
             self.log.info("%s", line)
         self.evidence_url = evidence_from_env().write(
@@ -48,7 +53,11 @@ class _Assess(BaseOperator):
 
 
 class AssessInput(_Assess):
-    """Check what needs no Spark, and say which counts to assess. Findings do not fail it: they are the answer."""
+    """Check what needs no Spark, and say which counts to assess.
+
+    What blocks by the topics and the cluster (a wrong count, a missing source) ends it before Spark is paid for; what
+    speaks of participants does not: it is a part of the answer.
+    """
 
     def execute(self, context: Any) -> Any:
         """Returns the source and the candidate counts for the impact job."""
@@ -56,10 +65,13 @@ class AssessInput(_Assess):
 
         with typed_failures():
             plan = self.plan(context, None, MEASURED_NEXT)
-            if plan.source is None:
+            wrong = [f for f in plan.blocking() if f.code[2] in "12"]
+            if plan.source is None or wrong:
                 from topicshift.core.errors import PreflightFailed
 
-                raise PreflightFailed("There is nothing to assess:\n" + "\n".join(f.line() for f in plan.findings))
+                raise PreflightFailed(
+                    "There is nothing to assess:\n" + "\n".join(f.line() for f in wrong or plan.findings)
+                )
             wanted = plan.target.partitions if plan.target else plan.source.partitions * 2
             return {
                 "source": plan.source.name,

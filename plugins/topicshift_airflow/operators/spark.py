@@ -81,13 +81,6 @@ def connector_jars() -> str:
     return ",".join(jars)
 
 
-def java_properties(config: Mapping[str, Any]) -> dict[str, str]:
-    """Java client properties of a librdkafka config. They hold secrets: for a file, never for an argument."""
-    from topicshift.adapters.kafka.connection import spark_options
-
-    return {key.removeprefix("kafka."): value for key, value in spark_options(config).items()}
-
-
 def properties_text(properties: Mapping[str, str]) -> str:
     """A ``.properties`` file; line ends inside a value (PEM) become ``\\n``, which Java and the jobs read back."""
     lines = []
@@ -208,6 +201,7 @@ class SparkJobOperator(BaseOperator):
     def _submit(self, context: Any, folder: Path) -> None:
         from airflow.sdk.bases.operator import ExecutorSafeguard
 
+        from topicshift.core.kafka.java_client import java_properties
         from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
 
         properties = self._write_secrets(java_properties(self.kafka_config(context)))

@@ -19,7 +19,25 @@ def test_lint_of_good_specs(tmp_path: Path, run: Any) -> None:
     assert "payments to payments-v2, 30 partitions, drain_first" in out
     assert "2 specs, 0 with problems" in err
     code, out, _ = run("lint", str(tmp_path / "a.yaml"), "--json")
-    assert json.loads(out) == {"ok": True, "files": [{"file": str(tmp_path / "a.yaml"), "ok": True, "problems": []}]}
+    good = {"file": str(tmp_path / "a.yaml"), "ok": True, "problems": [], "findings": []}
+    assert json.loads(out) == {"ok": True, "files": [good]}
+
+
+def test_lint_says_what_needs_no_cluster_to_be_known(tmp_path: Path, run: Any) -> None:
+    many, internal = tmp_path / "many.yaml", tmp_path / "internal.yaml"
+    consumers = ", ".join(f"{{name: c{i}, group: g{i}}}" for i in range(1025))
+    many.write_text(SPEC.format(source="payments").replace("{name: ledger, kind: route, group: ledger}", consumers))
+    code, out, _ = run("lint", str(many))
+    assert code == 0
+    assert "TS321 warning: consumers: 1,025 consumers" in out and "AIRFLOW__CORE__MAX_MAP_LENGTH" in out
+    many.write_text(many.read_text().replace(", {name: c1024, group: g1024}", ""))
+    assert "TS321" not in run("lint", str(many))[1]
+    internal.write_text(SPEC.format(source="__consumer_offsets"))
+    code, out, _ = run("lint", str(internal), "--json")
+    (found,) = json.loads(out)["files"]
+    assert (code, found["ok"], found["findings"][0]["code"]) == (3, False, "TS102")
+    code, out, _ = run("lint", str(internal))
+    assert code == 3 and "cannot run" in out and "TS102 error" in out
 
 
 def test_lint_names_every_problem(tmp_path: Path, run: Any) -> None:

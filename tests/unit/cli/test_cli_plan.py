@@ -96,6 +96,23 @@ def test_keys_that_nobody_measured_are_unknown_unless_they_need_not_be_known(
     assert ("TS401 unknown" in out) is (wanted == 4)
 
 
+def test_only_the_command_speaks_of_its_own_options(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding is read in Airflow as well, where there is no option to give."""
+    from topicshift.acts import plan as acts_plan
+    from topicshift.adapters.kafka import admin
+
+    monkeypatch.setattr(admin, "KafkaAdmin", Admin)
+    monkeypatch.setattr(acts_plan, "take_snapshot", lambda *_, **__: world(impact=None, journalled=False))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(source="payments"))
+    _, out, err = run("plan", str(spec), "--bootstrap-server", "b:1", "--json")
+    advice = {f["code"]: f"{f['seen']} {f['why']} {f['do']}" for f in json.loads(out)["findings"]}
+    assert {"TS118", "TS401"} <= set(advice)
+    assert not [code for code, text in advice.items() if " --" in text]
+    assert "TS118: give the journal that Airflow uses with --journal URL" in err
+    assert "--without-impact" in err
+
+
 def test_an_impact_and_none_contradict_each_other(tmp_path: Path, run: Any) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(source="payments"))

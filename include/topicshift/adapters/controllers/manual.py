@@ -9,6 +9,7 @@ from topicshift.core.errors import Unreadable
 from topicshift.ports import (
     ClusterAdmin,
     ControlContext,
+    Follower,
     GroupCommits,
     GroupInfo,
     InstanceState,
@@ -31,6 +32,10 @@ class ManualController:
     def __init__(self, admin: ClusterAdmin) -> None:
         self._admin = admin
         self._commits: dict[tuple[str, str], GroupCommits] = {}
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """Nobody reports to a person."""
+        return []
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Nothing: a person stops these participants. Observe until it shows."""

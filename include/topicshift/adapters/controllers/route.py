@@ -20,6 +20,7 @@ from topicshift.core.route.acts import (
     point_groups,
     point_producers,
 )
+from topicshift.core.route.judge import Follower
 from topicshift.core.route.records import MAX_CLOCK_SKEW_S, MISSED_HEARTBEATS, Ack, Route, Status
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
@@ -137,18 +138,16 @@ class RouteController:
         ahead = self._store.clock_ahead()
         return [judge(p, logical, route, acks, now, ahead) for p in participants]
 
-    def undeclared(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
-        """Applications that follow this route and are not among ``participants``, as ``producer checkout`` or
-        ``consumer ledger (group ledger)``; sorted."""
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """Every application that follows the route of this source, declared or not, by principal."""
         logical, _ = self._route(ctx)
-        known = {(p.role, p.name, p.group) for p in participants}
-        return sorted(
-            {
-                f"{a.role} {a.participant}" + (f" (group {a.group})" if a.group else "")
-                for a in self._store.acks(logical)
-                if a.status is not Status.GONE and (a.role, a.participant, a.group) not in known
-            }
-        )
+        rows: dict[tuple[str, str, str | None, str | None], list[str]] = {}
+        now_ms = self._clock.now().timestamp() * 1000
+        for a in self._store.acks(logical):
+            if a.status is not Status.GONE and now_ms - (a.broker_ms or 0) <= a.gone_ms + 1000 * MAX_CLOCK_SKEW_S:
+                rows.setdefault((a.role, a.participant, a.group, a.principal), []).append(a.instance)
+        found = [Follower(logical, *key, tuple(sorted(names))) for key, names in rows.items()]
+        return sorted(found, key=lambda f: (f.role, f.participant, f.group or "", f.principal or ""))
 
     def close(self) -> None:
         """Let the store go."""
@@ -265,4 +264,6 @@ def _why_gone(mine: Sequence[Ack], ages: dict[str, float]) -> str:
 
 def _instance(ack: Ack) -> InstanceState:
     seen = None if ack.broker_ms is None else datetime.fromtimestamp(ack.broker_ms / 1000, UTC)
-    return InstanceState(ack.instance, ack.status.value, ack.topic, ack.epoch, dict(ack.offsets), seen, ack.principal)
+    return InstanceState(
+        ack.instance, ack.status.value, ack.topic, ack.epoch, dict(ack.offsets), seen, ack.principal, ack.gone_ms
+    )

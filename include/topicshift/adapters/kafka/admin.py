@@ -64,6 +64,14 @@ class KafkaAdmin:
         """See :meth:`TopicsAdmin.create_topic`."""
         return self._topics.create_topic(name, partitions, replication_factor, configs)
 
+    def validate_create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """See :meth:`TopicsAdmin.validate_create`."""
+        self._topics.validate_create(name, partitions, replication_factor, configs)
+
+    def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
+        """See :meth:`TopicsAdmin.validate_configs`."""
+        self._topics.validate_configs(name, set_)
+
     def delete_topic(self, name: str) -> None:
         """See :meth:`TopicsAdmin.delete_topic`."""
         self._topics.delete_topic(name)

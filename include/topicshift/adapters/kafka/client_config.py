@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.core.errors import SpecError
+from topicshift.core.kafka.properties import Property, parse_properties, unescape
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +59,6 @@ _OIDC_HANDLER = "OAuthBearerLoginCallbackHandler"
 _OPTION = re.compile(r"""([\w.\-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 
 
-@dataclass(frozen=True)
-class Property:
-    """One property as written: where it stands, its key and value."""
-
-    line: int
-    key: str
-    value: str
-
-
 @dataclass
 class Translation:
     """Librdkafka's names in ``config``, where each came from in ``origin``, and the keys ``passed_over``."""
@@ -89,51 +81,6 @@ def is_secret(key: str) -> bool:
 def redact(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same config with every secret value replaced by ``***``; safe to log."""
     return {k: "***" if is_secret(k) and v not in (None, "") else v for k, v in config.items()}
-
-
-def parse_properties(text: str, *, name: str) -> list[Property]:
-    """The properties of a Java ``.properties`` text, in order (comments, continuations and escapes as Java reads them).
-
-    ``name`` is what errors call the text. Raises ``SpecError`` with line and key for a line without a separator
-    and for a key that stands twice with different values.
-    """
-    found: dict[str, Property] = {}
-    lines = text.splitlines()
-    number = 0
-    while number < len(lines):
-        start, raw = number, lines[number].lstrip()
-        number += 1
-        if not raw or raw[0] in "#!":
-            continue
-        while (len(raw) - len(raw.rstrip("\\"))) % 2 == 1 and number < len(lines):
-            raw = raw[:-1] + lines[number].lstrip()
-            number += 1
-        match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:]\s*(.*)$", raw, re.DOTALL)
-        if match is None:
-            word = raw.split()[0]
-            raise SpecError(
-                f"{name}, line {start + 1}: {word!r} has no value. Each line of a client properties file is "
-                "key=value. Add the value, or take the line out."
-            )
-        prop = Property(start + 1, _unescape(match[1]), _unescape(match[2]).strip())
-        before = found.get(prop.key)
-        if before is not None and before.value != prop.value:
-            raise SpecError(
-                f"{name}, line {prop.line}: {prop.key} is set again, after line {before.line}, to another value. "
-                "Which one is meant cannot be told. Keep one of the two lines."
-            )
-        found[prop.key] = prop
-    return list(found.values())
-
-
-def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        if code[0] == "u" and len(code) == 5:
-            return chr(int(code[1:], 16))
-        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
 
 
 def load_client_properties(path: str | Path) -> dict[str, str]:
@@ -194,7 +141,7 @@ def _cannot(name: str, prop: Property, why: str, do: str) -> SpecError:
 
 def _jaas(prop: Property, by_key: Mapping[str, Property], out: Translation, name: str) -> None:
     module = prop.value.split(None, 1)[0].rsplit(".", 1)[-1]
-    options = {k: _unescape(v[1:-1]) if v[0] in "\"'" else v for k, v in _OPTION.findall(prop.value)}
+    options = {k: unescape(v[1:-1]) if v[0] in "\"'" else v for k, v in _OPTION.findall(prop.value)}
     if module in {"PlainLoginModule", "ScramLoginModule"}:
         wanted = {"username": "sasl.username", "password": "sasl.password"}
     elif module == "Krb5LoginModule":

@@ -8,16 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection
-from topicshift.adapters.kafka.coordinators import (
-    RETRY,
-    ask_known,
-    ask_python,
-    at_coordinators,
-    error_name,
-    forget_coordinators,
-)
+from topicshift.adapters.kafka.coordinators import ask_known, ask_python
 from topicshift.adapters.kafka.groups import describe_all
 from topicshift.adapters.kafka.offsets import observe_offsets
+from topicshift.adapters.kafka.python_client import RETRY, at_coordinators, error_name, forget_coordinators
 from topicshift.core.errors import Refused, TopicshiftError, Unreadable
 from topicshift.core.kafka.cluster import GroupCommits
 

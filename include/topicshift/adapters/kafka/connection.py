@@ -21,7 +21,7 @@ from topicshift.adapters.kafka.client_config import (
     load_client_properties,
     redact,
 )
-from topicshift.adapters.kafka.spellings import kafka_python_config, spark_options
+from topicshift.adapters.kafka.python_client import admin_client, kafka_python_config
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
@@ -41,7 +41,6 @@ __all__ = [
     "kafka_python_config",
     "load_client_properties",
     "redact",
-    "spark_options",
 ]
 
 log = logging.getLogger(__name__)
@@ -254,31 +253,14 @@ class Connection:
     @property
     def kafka_python(self) -> Any:
         """kafka-python's admin client, for what librdkafka lacks. Raises ``Unreadable`` when no broker answers."""
-        from kafka import KafkaAdminClient
         from kafka.errors import KafkaError
-        from kafka.net.compat import KafkaNetClient
 
         with self._lock:
             if self._python is None:
-                settings = kafka_python_config(self.config, timeout_s=self.timeout_s)
-                # This library logs the whole config, password included, at level DEBUG when it starts.
-                gag = logging.getLogger("kafka.admin.client")
-                gag.addFilter(_no_config)
-                made: list[Any] = []
-
-                def client(**config: Any) -> Any:
-                    made.append(KafkaNetClient(**config))
-                    return made[0]
-
                 try:
-                    self._python = KafkaAdminClient(**settings, kafka_client=client)
+                    self._python = admin_client(self.config, timeout_s=self.timeout_s)
                 except (KafkaError, OSError, ValueError) as exc:
-                    for half in made:  # it leaves its thread and sockets behind when it cannot start
-                        half.close()
-                        half._manager._net.stop()
                     raise self.error(exc, operation="DESCRIBE", resource="the cluster") from None
-                finally:
-                    gag.removeFilter(_no_config)
             return self._python
 
     def result(self, future: concurrent.futures.Future[Any], *, operation: str, resource: str) -> Any:
@@ -390,7 +372,3 @@ def _python_code(exc: BaseException) -> str:
     if getattr(exc, "retriable", False):
         return "_TRANSPORT"
     return type(exc).__name__
-
-
-def _no_config(record: logging.LogRecord) -> bool:
-    return "configuration" not in str(record.msg)

@@ -15,15 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection
-from topicshift.adapters.kafka.coordinators import (
-    PAUSE_S,
-    RETRY,
-    ask_known,
-    ask_python,
-    at_coordinators,
-    forget_coordinators,
-)
+from topicshift.adapters.kafka.coordinators import PAUSE_S, ask_known, ask_python
 from topicshift.adapters.kafka.futures import outcome, run, settle
+from topicshift.adapters.kafka.python_client import RETRY, at_coordinators, forget_coordinators
 from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient, Unreadable
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, GroupMember

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.python_client import ask_node, live_brokers
 from topicshift.core.errors import AccessDenied, TopicshiftError, Transient
 from topicshift.core.kafka.cluster import Acl
 
@@ -128,18 +129,7 @@ class Watch:
 
 
 def _live(conn: Connection, node: int | None, operation: str, resource: str) -> list[int]:
-    def ask() -> list[int]:
-        from kafka.protocol.metadata import MetadataRequest
-
-        manager = conn.kafka_python._manager
-        if node is None:
-            manager.cluster.request_update()  # by the library itself, meanwhile
-            return [int(broker.node_id) for broker in manager.cluster.brokers()]
-        answer = manager.run(manager.send, MetadataRequest(topics=[], min_version=1), node)
-        manager.cluster.update_metadata(answer)  # so that a broker that came later can be spoken to
-        return [int(broker.node_id) for broker in answer.brokers]
-
-    return conn.bounded(ask, operation=operation, resource=resource)
+    return conn.bounded(lambda: live_brokers(conn.kafka_python, node), operation=operation, resource=resource)
 
 
 # ------------------------------------------------------------------------------------------------ what brokers show
@@ -157,7 +147,7 @@ def shows_configs(topic: str, set_: Mapping[str, str], unset: Iterable[str]) -> 
 
         asked = [(ConfigResourceType.TOPIC, topic, names)]
         request = DescribeConfigsRequest(resources=asked, include_synonyms=False, min_version=1)
-        row = admin._manager.run(admin._manager.send, request, node).results[0]
+        row = ask_node(admin, request, node).results[0]
         if row.error_code:
             raise for_code(row.error_code)(row.error_message)
         here = {c.name: c.value for c in row.configs if c.config_source == _ADDED_BY_ALTER_CONFIGS}
@@ -193,7 +183,7 @@ def _bindings(admin: Any, node: int, resource_type: str, name: str, pattern: str
         permission_type=ACLPermissionType.ANY,
         min_version=1,
     )
-    answer = admin._manager.run(admin._manager.send, request, node)
+    answer = ask_node(admin, request, node)
     if answer.error_code:
         raise for_code(answer.error_code)(answer.error_message)
     operations = {op.value: op.name for op in ACLOperation}
@@ -257,4 +247,4 @@ def _described(admin: Any, node: int, name: str) -> Any:
 
     Topic = MetadataRequest.MetadataRequestTopic  # noqa: N806 - the library's name of a class
     request = MetadataRequest(topics=[Topic(name=name)], allow_auto_topic_creation=False, min_version=4)
-    return admin._manager.run(admin._manager.send, request, node).topics[0]
+    return ask_node(admin, request, node).topics[0]

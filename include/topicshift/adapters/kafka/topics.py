@@ -39,23 +39,28 @@ class TopicsAdmin:
         described = c.native.describe_cluster(include_authorized_operations=True, request_timeout=c.timeout_s)
         cluster = c.result(described, operation="DESCRIBE", resource="the cluster")
         brokers = tuple(sorted((Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes), key=lambda b: b.id))
-        auto_create: bool | None = None
-        if brokers:
-            asked = c.native.describe_configs(
-                [api.ConfigResource(api.ResourceType.BROKER, str(brokers[0].id))], request_timeout=c.timeout_s
-            )
-            try:
-                entries = c.result(next(iter(asked.values())), operation="DESCRIBE_CONFIGS", resource="the cluster")
-                auto_create = entries["auto.create.topics.enable"].value == "true"
-            except (AccessDenied, KeyError):
-                auto_create = None
+        configs = self._broker_configs(brokers[0].id) if brokers else {}
+        auto_create, kept = configs.get("auto.create.topics.enable"), configs.get("offsets.retention.minutes")
         return ClusterInfo(
             cluster_id=str(cluster.cluster_id),
             brokers=brokers,
             authorizer=self._has_authorizer(),
-            auto_create=auto_create,
+            auto_create=None if auto_create is None else auto_create == "true",
             authorized=_names(cluster.authorized_operations or ()),  # asked for, so None says that there are none
+            offsets_retention_minutes=None if kept is None else int(kept),
         )
+
+    def _broker_configs(self, broker: int) -> dict[str, str | None]:
+        """The configs of one broker; none without DESCRIBE_CONFIGS on the cluster."""
+        c = self._connection
+        asked = c.native.describe_configs(
+            [api.ConfigResource(api.ResourceType.BROKER, str(broker))], request_timeout=c.timeout_s
+        )
+        try:
+            entries = c.result(next(iter(asked.values())), operation="DESCRIBE_CONFIGS", resource="the cluster")
+        except AccessDenied:
+            return {}
+        return {e.name: e.value for e in entries.values()}
 
     def _has_authorizer(self) -> bool:
         try:
@@ -116,17 +121,26 @@ class TopicsAdmin:
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create the topic and return its id once every live broker shows it. Raises ``Refused`` when it exists."""
 
-        c = self._connection
-        new = api.NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
-        made = c.native.create_topics([new], request_timeout=c.timeout_s)
-        resource = f"topic {name}"
-        c.result(made[name], operation="CREATE", resource=resource)
+        c, resource = self._connection, f"topic {name}"
+        self._create(name, partitions, replication_factor, configs, validate_only=False)
         what = f"The creation of topic {name}"
         until_everywhere(c, shows_topic(name, partitions), what=what, operation="DESCRIBE", resource=resource)
         seen = self.topic(name)
         if seen is None:
             raise Transient(f"topic {name} was created and seen, and is gone again. Find out who deleted it.")
         return seen.topic_id
+
+    def validate_create(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        """Ask the brokers whether they would create it. Nothing is made. Raises ``Refused`` with their reason."""
+        self._create(name, partitions, replication_factor, configs, validate_only=True)
+
+    def _create(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate_only: bool
+    ) -> None:
+        c = self._connection
+        new = api.NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
+        made = c.native.create_topics([new], request_timeout=c.timeout_s, validate_only=validate_only)
+        c.result(made[name], operation="CREATE", resource=f"topic {name}")
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic and wait until no live broker shows it. Raises ``NotFound`` when there is none."""
@@ -142,20 +156,30 @@ class TopicsAdmin:
         self, name: str, *, set_: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> None:
         """Set and unset single configs of the topic and wait until every live broker shows that; others stay."""
-
-        c = self._connection
         set_, unset = dict(set_ or {}), set(unset)
+        if not set_ and not unset:
+            return
+        self._alter(name, set_, unset, validate_only=False)
+        until_everywhere(
+            self._connection,
+            shows_configs(name, set_, unset),
+            what=f"The change of {', '.join(sorted({*set_, *unset}))} of topic {name}",
+            operation="DESCRIBE_CONFIGS",
+            resource=f"topic {name}",
+        )
+
+    def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
+        """Ask the brokers whether they would set these configs; none is set. Raises ``Refused`` with their reason."""
+        if set_:
+            self._alter(name, set_, (), validate_only=True)
+
+    def _alter(self, name: str, set_: Mapping[str, str], unset: Iterable[str], *, validate_only: bool) -> None:
+        c = self._connection
         changes = [api.ConfigEntry(k, v, incremental_operation=api.AlterConfigOpType.SET) for k, v in set_.items()]
         changes += [api.ConfigEntry(k, None, incremental_operation=api.AlterConfigOpType.DELETE) for k in unset]
-        if not changes:
-            return
         resource = api.ConfigResource(api.ResourceType.TOPIC, name, incremental_configs=changes)
-        done = c.native.incremental_alter_configs([resource], request_timeout=c.timeout_s)
-        about = f"topic {name}"
-        c.result(next(iter(done.values())), operation="ALTER_CONFIGS", resource=about)
-        what = f"The change of {', '.join(sorted({*set_, *unset}))} of topic {name}"
-        shows = shows_configs(name, set_, unset)
-        until_everywhere(c, shows, what=what, operation="DESCRIBE_CONFIGS", resource=about)
+        done = c.native.incremental_alter_configs([resource], request_timeout=c.timeout_s, validate_only=validate_only)
+        c.result(next(iter(done.values())), operation="ALTER_CONFIGS", resource=f"topic {name}")
 
 
 def _leader(node: Any) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.python_client import ask_nodes
 from topicshift.core.errors import NotFound, Refused, Unreadable
 from topicshift.core.kafka.cluster import ActiveProducer, Transaction
 
@@ -123,18 +124,13 @@ def _unfinished(client: Any) -> list[Any]:
 
     listed = client.list_transactions(state_filters=_UNFINISHED)
 
-    async def describe() -> list[Any]:
-        sent = [
-            client._manager.send(
-                DescribeTransactionsRequest(transactional_ids=[t.transactional_id for t in found]), node_id=broker
-            )
-            for broker, found in listed.items()
-            if found
-        ]
-        return [row for answer in sent for row in (await answer).transaction_states]
-
+    requests = {
+        broker: DescribeTransactionsRequest(transactional_ids=[t.transactional_id for t in found])
+        for broker, found in listed.items()
+        if found
+    }
     rows = []
-    for row in client._manager.run(describe):
+    for row in (row for answer in ask_nodes(client, requests) for row in answer.transaction_states):
         if row.error_code not in (0, _GONE):
             raise for_code(row.error_code)(f"describing transactional id {row.transactional_id}")
         if row.error_code == 0 and row.transaction_state in _UNFINISHED:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topicshift.core.checks.snapshot import PARTS, Snapshot
+from topicshift.core.fence.acls import DenyPlan, RouteProducer, deny_bindings, exemptions, wide_deny
 from topicshift.core.findings import CodeDoc, Finding, Level
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.sizing.sizing import SizingResult
@@ -50,6 +51,36 @@ class Facts:
     spec: Spec
     snapshot: Snapshot
     shape: Shape
+
+    @property
+    def on_the_route(self) -> bool:
+        """Whether a declared participant follows the route."""
+        kinds = [p.kind for p in self.spec.producers] + [c.kind for c in self.spec.consumers]
+        return "route" in kinds
+
+    @property
+    def route_producers(self) -> list[RouteProducer]:
+        """The declared producers on the route, with the principals that their instances report."""
+        seen = [f for f in self.snapshot.followers or () if f.role == "producer"]
+        return [
+            RouteProducer(
+                p.name, p.principal, tuple(f.principal for f in seen if f.participant == p.name and f.principal)
+            )
+            for p in self.spec.producers
+            if p.kind == "route"
+        ]
+
+    @property
+    def deny(self) -> DenyPlan:
+        """Whom the fence denies in the freeze, as the ACLs are now; nobody where they could not be read."""
+        acls = self.snapshot.acls or frozenset()
+        exempt, unsure = exemptions(acls, self.spec.source, self.route_producers)
+        return deny_bindings(acls, self.spec.source, exempt, unsure)
+
+    @property
+    def deny_after_switch(self) -> DenyPlan:
+        """The DENY that takes over when every producer has acknowledged the target."""
+        return wide_deny(self.snapshot.acls or frozenset(), self.spec.source)
 
 
 Run = Callable[[Facts], Iterable[Finding]]

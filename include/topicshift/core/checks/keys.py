@@ -100,8 +100,8 @@ def _unmeasured(seen: str, excuse: str | None) -> Finding:
         "keys",
         f"{seen} ({excuse})." if excuse else f"{seen}.",
         "Whether the topic is keyed, by which rule, and which keys are hot, is not known to this plan.",
-        "Run the assessment, which reads the topic and makes impact.json"
-        + ("." if excuse else ", and give that with --impact; or say --without-impact if the keys need not be known."),
+        "Run the assessment (DAG topic_assessment), which reads the topic and makes impact.json"
+        + ("." if excuse else ", and plan with that."),
         unknown=not excuse,
     )
 

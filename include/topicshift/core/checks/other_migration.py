@@ -20,7 +20,7 @@ from topicshift.core.findings import CodeDoc, Finding, Level, find
         "TS118",
         (Level.WARNING,),
         "There was no journal to look into, so whether another migration holds the source or the target is not known.",
-        "Give the journal that Airflow uses (`--journal URL`). The DAGs always look there.",
+        "Plan with the journal that Airflow uses: `topicshift plan --journal URL`; the DAGs always do.",
     ),
 )
 def run(facts: Facts) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             "journal",
             "no journal was found, so other migrations were not looked for.",
             "Another one that holds the source or the target would refuse this one when it starts.",
-            "Give the journal that Airflow uses: --journal URL.",
+            "Plan with the journal that Airflow uses.",
         )
     mine = {facts.spec.source: "source", facts.shape.name: "target"}
     for other in facts.snapshot.migrations:

@@ -21,6 +21,7 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.route.judge import Follower
 
 PARTS: dict[str, str] = {
     "cluster": "the cluster and its brokers",
@@ -36,6 +37,9 @@ PARTS: dict[str, str] = {
     "producers": "the active producers of the source",
     "transactions": "the unfinished transactions on the source",
     "migrations": "the other migrations",
+    "followers": "the applications on the route of this topic",
+    "create": "whether the brokers would make the target",
+    "lengthen": "whether the brokers would lengthen the retention of the source",
 }
 """Each part by name, in words."""
 
@@ -60,6 +64,23 @@ class MovedBefore:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """What the brokers refuse of a change: the config's name, or None for the topic's name, count or replicas."""
+
+    config: str | None
+    value: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """A change that the brokers were asked to judge without making it, and what they refuse of it."""
+
+    configs: Mapping[str, str]
+    refused: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One look at the world.
 
@@ -67,7 +88,9 @@ class Snapshot:
     hold every listed group and every declared one. ``impact`` is impact.json, None where the keys were not measured;
     ``no_impact`` then says why they need not be (somebody said so, or a later step measures them).
     ``own_target_id`` is the topic id of a target that this very migration made before (a plan taken again).
-    ``journalled`` is false where there was no journal to read ``migrations`` from.
+    ``journalled`` is false where there was no journal to read ``migrations`` from. ``followers`` are all that the
+    route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
+    ``create`` and ``lengthen`` are None where there was nothing to ask.
     """
 
     taken_at: str
@@ -85,6 +108,10 @@ class Snapshot:
     transactions: tuple[Transaction, ...] | None = None
     impact: Mapping[str, Any] | None = None
     no_impact: str | None = None
+    followers: tuple[Follower, ...] | None = None
+    gone_ms: Mapping[str, int] = field(default_factory=dict)
+    create: DryRun | None = None
+    lengthen: DryRun | None = None
     migrations: tuple[OtherMigration, ...] = ()
     journalled: bool = True
     moved: tuple[MovedBefore, ...] = ()

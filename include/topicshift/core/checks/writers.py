@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.fence.acls import concerning, writers
+from topicshift.core.fence.acls import ANYBODY, concerning, doubtful, exemptions, writers
 from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 
@@ -14,22 +14,20 @@ from topicshift.core.findings import CodeDoc, Finding, Level, find
     CodeDoc(
         "TS307",
         (Level.WARNING,),
-        "The writers cannot be enumerated (everybody may write, or a declared producer names no principal), or a "
-        "principal that no producer names may write to the source.",
+        "The writers cannot be enumerated (everybody may write, or neither the spec nor a running instance tells a "
+        "producer's principal), or a principal that no producer names may write to the source.",
         "Name the principal of each producer; take the right to write from those that do not need it.",
     ),
     needs=("cluster", "acls"),
 )
 def run(facts: Facts) -> Iterator[Finding]:
-    """Compares ALLOW WRITE on the source with the declared principals."""
+    """Compares ALLOW WRITE on the source with the principals of the declared producers."""
     cluster, acls = facts.snapshot.cluster, facts.snapshot.acls
     if cluster is None or acls is None or cluster.authorizer is False:
         return
     source = facts.spec.source
     allowed = set(writers(acls, source))
-    nameless = [
-        f"producers[{i}]" for i, p in enumerate(facts.spec.producers) if p.kind == "route" and p.principal is None
-    ]
+    nameless = {p.name for p in facts.route_producers if not p.claimed}
     if not concerning(acls, source):
         yield find(
             "TS307",
@@ -41,7 +39,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             "Make sure that every writer is declared under `producers`.",
         )
         return
-    if "User:*" in allowed:
+    if ANYBODY in allowed:
         yield find(
             "TS307",
             Level.WARNING,
@@ -54,21 +52,30 @@ def run(facts: Facts) -> Iterator[Finding]:
         yield find(
             "TS307",
             Level.WARNING,
-            ", ".join(nameless),
-            "no principal is named.",
+            ", ".join(f"producers[{i}]" for i, p in enumerate(facts.spec.producers) if p.name in nameless),
+            "no principal is named, and no running instance reports one.",
             "A DENY could hit such a producer and outlive its lease, so the fence denies nobody and observation alone "
             "shows a stray writer.",
             "Add `principal: User:...` as the broker's authorizer log shows it.",
         )
-    declared = {p.principal for p in facts.spec.producers if p.principal}
-    for stranger in sorted(allowed - declared - {"User:*"}):
-        if nameless:
-            break
+    yield from _strangers(facts, allowed)
+
+
+def _strangers(facts: Facts, allowed: set[str]) -> Iterator[Finding]:
+    """Writers of whom nobody says that they are a producer of this topic."""
+    acls, source = facts.snapshot.acls or frozenset(), facts.spec.source
+    exempt, _ = exemptions(acls, source, facts.route_producers)
+    ours = exempt | {p.principal for p in facts.spec.producers if p.principal} | {ANYBODY}
+    denied = {a.principal for a in facts.deny.bindings}
+    for stranger in sorted(allowed - ours - set(doubtful(acls, source, exempt))):
+        now = denied & {stranger, ANYBODY}
         yield find(
             "TS307",
             Level.WARNING,
             stranger,
             "it may write to the source, and no producer names it.",
-            "An application of which nobody thought would be cut off by the fence, in the middle of its work.",
+            "An application of which nobody thought would be cut off by the fence, in the middle of its work."
+            if now
+            else "The freeze does not deny it, so it can keep the fence from being proven; the switch cuts it off.",
             "Declare its application under `producers`, or take the right from it.",
         )

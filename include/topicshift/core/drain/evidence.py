@@ -6,6 +6,7 @@ An offset is always *the next one to be read*, as a commit is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -103,29 +104,35 @@ def _time(text: str | None) -> datetime | None:
 def spark_batch_offsets(text: str, topic: str) -> dict[int, int]:
     """Offsets of one topic in a file of a Structured Streaming checkpoint's ``offsets/`` folder.
 
-    The file is a version line (``v1``), one line of batch metadata, then one JSON object a source:
-    ``{"topic": {"partition": next offset}}``; a source that is no Kafka source has another shape and is passed over.
-    A batch's offsets are where it ends; they count only when ``commits/`` holds the same batch id. When several Kafka
-    sources of the query read the topic, the lowest offset of each partition counts. Raises ``ValueError`` if the file
-    is not a checkpoint file, ``LookupError`` if no source reads the topic.
+    The file is a version line (``v1`` or ``v2``), one line of batch metadata, then one line a source: a JSON object
+    ``{"topic": {"partition": next offset}}``, in ``v2`` behind the source's id or name and a colon; a source that is
+    no Kafka source has another shape and is passed over. A batch's offsets are where it ends; they count only when
+    ``commits/`` holds the same batch id. When several Kafka sources of the query read the topic, the lowest offset of
+    each partition counts. Raises ``ValueError`` for a file that is none of a checkpoint, or of a format that is not
+    known, ``LookupError`` if no source reads the topic.
     """
-    lines = text.splitlines()
-    if len(lines) < 3 or lines[0].strip() != "v1":
-        raise ValueError("not an offsets file of a Structured Streaming checkpoint (version line v1 expected)")
+    version, *lines = text.splitlines() or [""]
+    version = version.strip()
+    if version not in ("v1", "v2") and re.fullmatch(r"v\d+", version):
+        raise ValueError(f"its offset log has format {version}, and this version of Topicshift reads v1 and v2")
+    if version not in ("v1", "v2") or len(lines) < 2:
+        raise ValueError("not an offsets file of a Structured Streaming checkpoint (version line v1 or v2 expected)")
     lowest: dict[int, int] = {}
-    for line in lines[2:]:
-        if line.strip() in ("", "-"):
+    for line in lines[1:]:
+        offsets = line.strip() if version == "v1" else line.partition(":")[2].strip()
+        if offsets in ("", "-"):
             continue
         try:
-            source = json.loads(line)
+            source = json.loads(offsets)
         except json.JSONDecodeError as exc:
             raise ValueError(f"a source's offsets are not JSON: {exc.msg}") from None
         ends = source.get(topic) if isinstance(source, dict) else None
         if not isinstance(ends, dict):
             continue
         for partition, offset in ends.items():
-            p, o = int(partition), int(offset)
-            lowest[p] = min(o, lowest.get(p, o))
+            if not partition.isdigit() or not isinstance(offset, int):
+                raise ValueError(f"partition {partition!r} has the offset {offset!r}, which is no number")
+            lowest[int(partition)] = min(offset, lowest.get(int(partition), offset))
     if not lowest:
         raise LookupError(f"no source of this query reads {topic}")
     return lowest

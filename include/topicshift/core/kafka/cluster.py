@@ -23,9 +23,9 @@ class Broker:
 class ClusterInfo:
     """The cluster: id and brokers. A None below means that it cannot be told.
 
-    ``authorizer``: whether ACLs are enforced; ``auto_create``: the brokers' ``auto.create.topics.enable``;
-    ``authorized``: the operations (``CREATE``, ``ALTER``, ...) this client may do on the cluster, as
-    DescribeCluster answers with *include authorized operations*.
+    ``authorizer``: whether ACLs are enforced; ``auto_create`` and ``offsets_retention_minutes``: the brokers' configs
+    ``auto.create.topics.enable`` and ``offsets.retention.minutes``; ``authorized``: the operations (``CREATE``,
+    ``ALTER``, ...) this client may do on the cluster, as DescribeCluster answers with *include authorized operations*.
     """
 
     cluster_id: str
@@ -33,6 +33,7 @@ class ClusterInfo:
     authorizer: bool | None = None
     auto_create: bool | None = None
     authorized: frozenset[str] | None = None
+    offsets_retention_minutes: int | None = None
 
 
 @dataclass(frozen=True)

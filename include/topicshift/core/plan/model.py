@@ -15,12 +15,13 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from topicshift.core.base import Model
-from topicshift.core.checks import Facts, Shape, run_checks, sort_findings
+from topicshift.core.checks import Facts, Scope, Shape, run_checks, sort_findings
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
-from topicshift.core.fence.acls import deny_bindings
 from topicshift.core.findings import Finding, Level
-from topicshift.core.kafka.cluster import Acl, TopicInfo
+from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.kafka.rules import next_target_name
+from topicshift.core.plan.actions import actions
+from topicshift.core.plan.shapes import AclBinding, Action, SourceFacts, TargetShape
 from topicshift.core.plan.target import target_acls, target_configs
 from topicshift.core.sizing.sizing import (
     CORES_UNKNOWN,
@@ -30,72 +31,25 @@ from topicshift.core.sizing.sizing import (
     record_bytes_from_impact,
     skew_from_impact,
 )
-from topicshift.core.spec.duration import format_duration
-from topicshift.core.spec.model import Approval, Cutover, Sizing, Spec
+from topicshift.core.spec.model import Sizing, Spec
 
 _SAID_BY_THE_PLAN = frozenset({"TS708", "TS709", "TS711"})
 """What the impact report says of keys in general; TS401 to TS403 say what it means for a migration."""
 
-__all__ = ["AclBinding", "Action", "OtherMigration", "Plan", "Snapshot", "make_plan", "resolve_target"]
+__all__ = [
+    "AclBinding",
+    "Action",
+    "OtherMigration",
+    "Plan",
+    "Snapshot",
+    "SourceFacts",
+    "TargetShape",
+    "make_plan",
+    "resolve_target",
+]
 
-VOLATILE = frozenset({"TS115", "TS304", "TS306", "TS309", "TS310"})
+VOLATILE = frozenset({"TS115", "TS304", "TS306", "TS309", "TS310", "TS323"})
 """Findings that speak of the moment (an idle group, an open transaction): shown, but no reason to ask again."""
-
-
-class AclBinding(Model):
-    """One ACL, as :class:`topicshift.core.kafka.cluster.Acl`."""
-
-    resource_type: str
-    name: str
-    pattern: str
-    principal: str
-    host: str
-    operation: str
-    permission: str
-
-    @classmethod
-    def of(cls, acl: Acl) -> AclBinding:
-        """From the plain value."""
-        return cls(**{f: getattr(acl, f) for f in cls.model_fields})
-
-    def to_acl(self) -> Acl:
-        """Back to the plain value."""
-        return Acl(**self.model_dump())
-
-    def __str__(self) -> str:
-        host = "" if self.host == "*" else f" from {self.host}"
-        return f"{self.permission} {self.principal} {self.operation}{host}"
-
-
-class SourceFacts(Model):
-    """The source as it was described. ``partitions`` is its count."""
-
-    name: str
-    topic_id: str
-    partitions: int
-    replication_factor: int
-    configs: dict[str, str]
-    """What was set on the topic itself."""
-
-
-class TargetShape(Model):
-    """The target as ``create_target`` makes it. ``exists`` is true when an empty topic of that shape is used."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: dict[str, str]
-    acls: list[AclBinding]
-    notes: list[str] = Field(default=[])
-    """What of the source is not copied, and why."""
-    exists: bool = False
-
-
-class Action(Model):
-    """One thing that the migration will do. ``step`` is the task group; ``text`` is for a person."""
-
-    step: str
-    text: str
 
 
 class Plan(Model):
@@ -114,6 +68,10 @@ class Plan(Model):
     sizing: SizingResult | None = None
     readers: dict[str, str] = Field(default={})
     """Groups found to read the source, with how that is known."""
+    deny: list[AclBinding] = Field(default=[])
+    """Exactly those whom the fence denies in the freeze."""
+    deny_after_switch: list[AclBinding] = Field(default=[])
+    """The DENY that takes over when every producer has acknowledged the target."""
     findings: list[Finding]
     actions: list[Action]
     plan_hash: str
@@ -183,7 +141,7 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
     name = target or resolve_target(
         spec, snapshot.topics, [t for m in snapshot.migrations for t in (m.source, m.target)]
     )
-    shape = _shape(spec, snapshot, name)
+    shape = shape_of(spec, snapshot, name)
     facts = Facts(spec, snapshot, shape)
     findings = sort_findings([*run_checks(facts), *_from_impact(snapshot)])
     source = _source_facts(snapshot.source) if snapshot.source else None
@@ -192,8 +150,9 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
     )
     refused = any(f.code == "TS103" and f.blocks for f in findings)
     planned = _target(snapshot, shape, refused=refused)
-    actions = _actions(resolved, source, planned, _denies(spec, snapshot), refused=refused)
-    return Plan(
+    deny, then = facts.deny, facts.deny_after_switch
+    steps = actions(resolved, source, planned, deny, then, refused=refused) if source and planned else []
+    plan = Plan(
         taken_at=snapshot.taken_at,
         cluster_id=snapshot.cluster.cluster_id if snapshot.cluster else None,
         spec=resolved,
@@ -201,16 +160,20 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
         target=planned,
         sizing=shape.sizing,
         readers=_readers(facts),
+        deny=[AclBinding.of(a) for a in deny.bindings],
+        deny_after_switch=[AclBinding.of(a) for a in then.bindings],
         findings=findings,
-        actions=actions,
-        plan_hash=_hash(snapshot, resolved, source, planned, actions, findings),
+        actions=steps,
+        plan_hash="",
     )
+    return plan.model_copy(update={"plan_hash": _hash(plan)})
 
 
 # ------------------------------------------------------------------------------------------------ parts
 
 
-def _shape(spec: Spec, snapshot: Snapshot, name: str) -> Shape:
+def shape_of(spec: Spec, snapshot: Snapshot, name: str) -> Shape:
+    """The target under this name as the plan would make it."""
     source = snapshot.source
     factor = spec.replication_factor or (source.replication_factor if source else None)
     sizing = None
@@ -315,120 +278,12 @@ def _from_impact(snapshot: Snapshot) -> list[Finding]:
     return out
 
 
-def _denies(spec: Spec, snapshot: Snapshot) -> list[AclBinding]:
-    """The DENY bindings that the fence will set as the ACLs are now."""
-    route = [p for p in spec.producers if p.kind == "route"]
-    plan = deny_bindings(
-        snapshot.acls or (),
-        spec.source,
-        [p.principal for p in route if p.principal],
-        [p.name for p in route if not p.principal],
+def _hash(plan: Plan) -> str:
+    accepted = plan.model_dump(
+        mode="json",
+        include={"version", "cluster_id", "spec", "source", "target", "deny", "deny_after_switch", "actions"},
     )
-    return [AclBinding.of(a) for a in plan.bindings]
-
-
-def _actions(  # noqa: C901 - a plan prints itself: a branch is a line of it
-    spec: Spec, source: SourceFacts | None, target: TargetShape | None, denies: list[AclBinding], *, refused: bool
-) -> list[Action]:
-    if source is None or target is None:
-        return []
-    out: list[Action] = []
-
-    def add(step: str, text: str) -> None:
-        out.append(Action(step=step, text=text))
-
-    if spec.approvals.plan is Approval.REQUIRED:
-        add("approve", "wait for a person to accept exactly this plan")
-    if refused:
-        add("create_target", f"not possible: {target.name} is there already and cannot be used (TS103)")
-    elif target.exists:
-        add("create_target", f"use the existing, empty {target.name}")
-    else:
-        add(
-            "create_target",
-            f"create {target.name}: {target.partitions} partitions, replication factor {target.replication_factor}",
-        )
-        for key, value in target.configs.items():
-            add("create_target", f"set {key}={value}")
-    for note in target.notes:
-        add("create_target", f"note: {note}")
-    for acl in target.acls:
-        add("create_target", f"create ACL {acl} on {target.name}")
-    if spec.approvals.cutover is Approval.REQUIRED:
-        add("stop_producers", "wait for a person to say go")
-    for producer in spec.producers:
-        add("stop_producers", f"stop producer {producer.name} ({producer.kind})")
-    for acl in denies:
-        add("stop_producers", f"create ACL {acl} on {acl.name}, until the migration ends or goes back")
-    add("stop_producers", f"prove that nothing is written to {source.name} any more")
-    groups = ", ".join(c.group for c in spec.consumers)
-
-    def switch_producers() -> None:
-        for producer in spec.producers:
-            add("switch_producers", f"point producer {producer.name} to {target.name} and start it")
-
-    def drain() -> None:
-        add(
-            "drain",
-            f"wait until {groups} {'has' if len(spec.consumers) == 1 else 'have'} read {source.name} to its end",
-        )
-        for reader in spec.readers:
-            add("drain", f"wait until {reader.name}'s own evidence ({reader.kind}, {reader.location}) says the same")
-        add("verify_drain", "read what is in doubt, and compare the end of the source with the fence")
-
-    if spec.cutover is Cutover.PRODUCERS_FIRST:
-        switch_producers()
-        drain()
-    else:
-        drain()
-        switch_producers()
-    add(
-        "stop_producers",
-        f"give the producers back to {source.name} if they are not switched within the freeze budget of "
-        f"{format_duration(spec.freeze_budget)}",
-    )
-    out.sort(key=lambda a: _ORDER[spec.cutover].index(a.step))
-    for consumer in spec.consumers:
-        add(
-            "switch_consumers",
-            f"set the offsets of {consumer.group} on {target.name} to its log start; point {consumer.name} to it",
-        )
-    for reader in spec.readers:
-        add("switch_consumers", f"note: {reader.name} commits nothing, so its owner moves it to {target.name}")
-    add("verify", f"count both topics, and check the order of every key over {source.name} and {target.name}")
-    return out
-
-
-_ORDER = {
-    Cutover.DRAIN_FIRST: ["approve", "create_target", "stop_producers", "drain", "verify_drain", "switch_producers"],
-    Cutover.PRODUCERS_FIRST: [
-        "approve",
-        "create_target",
-        "stop_producers",
-        "switch_producers",
-        "drain",
-        "verify_drain",
-    ],
-}
-
-
-def _hash(
-    snapshot: Snapshot,
-    spec: Spec,
-    source: SourceFacts | None,
-    target: TargetShape | None,
-    actions: list[Action],
-    findings: list[Finding],
-) -> str:
-    accepted: dict[str, Any] = {
-        "version": 1,
-        "cluster_id": snapshot.cluster.cluster_id if snapshot.cluster else None,
-        "spec": spec.model_dump(mode="json"),
-        "source": source.model_dump(mode="json") if source else None,
-        "target": target.model_dump(mode="json") if target else None,
-        "actions": [a.model_dump(mode="json") for a in actions],
-        "findings": sorted({(f.code, f.level.value, f.subject) for f in findings if f.code not in VOLATILE}),
-    }
+    accepted["findings"] = sorted({(f.code, f.level.value, f.subject) for f in plan.findings if f.code not in VOLATILE})
     return canonical_hash(accepted)
 
 
@@ -436,3 +291,14 @@ def canonical_hash(value: Any) -> str:
     """SHA-256 over canonical JSON (sorted keys, no spaces, UTF-8), in hexadecimal."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lint(spec: Spec) -> list[Finding]:
+    """What can be said about a spec without a cluster: the checks that need no part of a snapshot."""
+    shape = Shape(
+        resolve_target(spec, None),
+        spec.partitions if isinstance(spec.partitions, int) else None,
+        spec.replication_factor,
+    )
+    found = run_checks(Facts(spec, Snapshot(taken_at=""), shape), scopes={Scope.TOPIC, Scope.PARTICIPANTS})
+    return [f for f in found if not f.unknown]

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_WRONG = "{!r} is not a duration; write for instance 90s, 15m, 2h, 7d or 1h30m"
 
 
 def parse_duration(value: Any) -> timedelta:
@@ -25,10 +26,10 @@ def parse_duration(value: Any) -> timedelta:
         text = value.strip().lower().replace(" ", "")
         parts = _PART.findall(text)
         if "".join(n + u for n, u in parts) != text:
-            raise ValueError(f"{value!r} is not a duration; write for instance 90s, 15m, 2h, 7d or 1h30m")
+            raise ValueError(_WRONG.format(value))
         seconds = sum(float(n) * _UNITS[u] for n, u in parts)
     else:
-        raise ValueError(f"{value!r} is not a duration; write for instance 90s, 15m, 2h, 7d or 1h30m")
+        raise ValueError(_WRONG.format(value))
     if not 0 <= seconds < 10 * 366 * 86400:
         raise ValueError(f"{value!r} is out of range; a duration lies between 0 and ten years")
     return timedelta(seconds=seconds)

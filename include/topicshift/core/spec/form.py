@@ -22,8 +22,9 @@ from typing import Any
 
 from topicshift.core.base import Model
 from topicshift.core.errors import NotFound, Unreadable
+from topicshift.core.spec.fields import did_you_mean
 from topicshift.core.spec.io import InvalidSpec, SpecProblem, load_spec, spec_from_params, spec_paths
-from topicshift.core.spec.model import Sizing, Spec, did_you_mean
+from topicshift.core.spec.model import Sizing, Spec
 
 SPEC_FILE = "spec_file"
 _OPTIONS = "Options: "

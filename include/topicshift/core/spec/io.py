@@ -20,7 +20,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from topicshift.core.errors import NotFound, SpecError, Unreadable
-from topicshift.core.spec.model import Spec, did_you_mean
+from topicshift.core.spec.fields import did_you_mean
+from topicshift.core.spec.model import Spec
 
 Loc = tuple[str | int, ...]
 

@@ -1,29 +1,24 @@
 """The spec: one file, one migration. Strict; unknown keys are refused with a suggestion.
 
 Descriptions, titles and sections written here are the help texts of the trigger form (:mod:`topicshift.core.spec.form`)
-and of ``docs/spec.md``. Errors raised by validators carry *seen*, *why* and *do* (see :func:`problem`);
+and of ``docs/spec.md``. Errors of validators are those of :func:`topicshift.core.spec.fields.problem`;
 :mod:`topicshift.core.spec.io` turns all of them into one :class:`~topicshift.core.errors.SpecError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
-from topicshift.core.kafka.rules import principal_problem, topic_name_problem
 from topicshift.core.sizing.sizing import MOST, SizingInput, least
 from topicshift.core.spec.duration import Duration, format_duration
-
-KINDS = ("route", "manual")
-"""The kinds of participant for which a controller exists."""
+from topicshift.core.spec.fields import Header, Kind, Location, Principal, Topic, did_you_mean, problem, raise_all
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
@@ -35,81 +30,6 @@ _TOPICS, _SIZE, _CUTOVER, _PEOPLE, _PROOF, _LATER = (
     "Proof",
     "Afterwards",
 )
-
-
-def problem(seen: str, why: str, do: str, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
-    """A validation error in three parts; ``at`` is a path below the model that raises it."""
-    ctx: dict[str, Any] = {"seen": seen, "why": why, "do": do, "at": list(at), "more": []}
-    return PydanticCustomError("spec", "{seen}. {why} {do}", ctx)
-
-
-def _raise(problems: Iterable[PydanticCustomError]) -> None:
-    """Raise the first, with the others in its context, so that all of them can be reported at once."""
-    found = list(problems)
-    if found:
-        first = dict(found[0].context or {})
-        first["more"] = [p.context for p in found[1:]]
-        raise PydanticCustomError("spec", "{seen}. {why} {do}", first)
-
-
-def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """``Did you mean `x`?`` or the list of what is known, as a sentence."""
-    close = get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"Did you mean `{close[0]}`?" if close else "Known are: " + ", ".join(known) + "."
-
-
-def _topic(value: str) -> str:
-    wrong = topic_name_problem(value)
-    if wrong:
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        raise problem(f"{shown!r} is no topic name: {wrong}", "Kafka would refuse it.", "Write a legal name.")
-    return value
-
-
-def _principal(value: str) -> str:
-    wrong = principal_problem(value)
-    if wrong:
-        raise problem(
-            f"{value!r} is no Kafka principal: {wrong}",
-            "The write fence spares or denies exactly this principal.",
-            "Write it as the broker's authorizer log shows it.",
-        )
-    return value
-
-
-def _kind(value: str) -> str:
-    if value not in KINDS:
-        raise problem(
-            f"{value!r} is no kind of participant",
-            "Its controller stops, points and starts the application.",
-            did_you_mean(value, KINDS),
-        )
-    return value
-
-
-def _location(value: str) -> str:
-    place = urlsplit(value)
-    user, at, _ = place.netloc.rpartition("@")
-    # `container@account` is how Azure's URLs name a place; there is no password in it.
-    if at and (":" in user or place.scheme in ("http", "https")):
-        raise problem(
-            "the location holds credentials",
-            "A spec is kept in the journal and the evidence, and shown in Airflow.",
-            "Take them out of the URL, and let the network or the file system's own settings identify this client.",
-        )
-    return value
-
-
-def _header(value: str) -> str:
-    if not value.strip():
-        raise problem(
-            "the header's name is blank", "No record carries such a header.", "Name it, or leave the field out."
-        )
-    return value
-
-
-Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern": r"^[a-zA-Z0-9._-]{1,249}$"})]
-Kind = Annotated[str, AfterValidator(_kind), Field(json_schema_extra={"enum": list(KINDS)})]
 
 
 class Cutover(StrEnum):
@@ -191,7 +111,7 @@ class Window(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Window:
-        _raise(self._problems())
+        raise_all(self._problems())
         return self
 
     def _problems(self) -> Iterator[PydanticCustomError]:
@@ -250,7 +170,7 @@ class Producer(Model):
         default="route",
         description="Who stops and starts it: `route` (it follows the route topic) or `manual` (a person).",
     )
-    principal: Annotated[str, AfterValidator(_principal)] | None = Field(
+    principal: Principal | None = Field(
         default=None,
         description=(
             "Kafka principal (`User:checkout`). A route producer's principal is left out of the DENY, "
@@ -268,6 +188,14 @@ class Consumer(Model):
         description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
     )
     group: str = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+    stored_offsets: Literal["none", "handled"] | None = Field(
+        default=None,
+        description=(
+            "Whether it stores the offset of a record as a version, an id or to skip duplicates; on the target offsets "
+            "start at 0 again. `none`: it does not. `handled`: it does, and its owner sees to it. Left out: the plan "
+            "asks, and refuses the group of a sink connector."
+        ),
+    )
 
 
 class Reader(Model):
@@ -281,7 +209,7 @@ class Reader(Model):
             "person's statement (docs/drain.md)."
         ),
     )
-    location: Annotated[str, AfterValidator(_location)] = Field(
+    location: Location = Field(
         min_length=1,
         description=(
             "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
@@ -304,7 +232,7 @@ class IgnoredGroup(NamedGroup):
 class Ordering(Model):
     """How the order of a key can be checked from the records themselves."""
 
-    sequence_header: Annotated[str, AfterValidator(_header)] | None = Field(
+    sequence_header: Header | None = Field(
         default=None,
         title="Sequence header",
         description=(
@@ -498,7 +426,7 @@ class Spec(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
-        _raise(self._problems())
+        raise_all(self._problems())
         return self
 
     def _problems(self) -> Iterator[PydanticCustomError]:

@@ -1,38 +1,26 @@
-"""The same connection facts in the words of kafka-python and of Spark (Java)."""
+"""kafka-python, for what librdkafka cannot ask: its client for a librdkafka config, and requests to single brokers.
+
+This is the one file that touches what kafka-python keeps to itself (names that begin with ``_``, ``kafka.net``): a new
+version of it is looked at here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
+import logging
 import ssl
 import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from topicshift.core.errors import AccessDenied, SpecError, Unreadable
-
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
-
-
-def _protocol(config: Mapping[str, Any]) -> str:
-    return str(config.get("security.protocol", "PLAINTEXT")).upper()
-
-
-def _mechanism(config: Mapping[str, Any]) -> str:
-    return str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
-
-
-def _checks_host(config: Mapping[str, Any]) -> bool:
-    return str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+from topicshift.core.kafka.java_client import checks_host, mechanism_of, protocol_of
 
 
 def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -> dict[str, Any]:
@@ -44,12 +32,12 @@ def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -
     out: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in str(config["bootstrap.servers"]).split(",") if s.strip()],
         "client_id": str(config.get("client.id", "topicshift")),
-        "security_protocol": _protocol(config),
+        "security_protocol": protocol_of(config),
         "request_timeout_ms": int(timeout_s * 1000),
         "bootstrap_timeout_ms": int(timeout_s * 1000),
     }
     if out["security_protocol"].startswith("SASL"):
-        mechanism = _mechanism(config)
+        mechanism = mechanism_of(config)
         out["sasl_mechanism"] = mechanism
         if mechanism == "GSSAPI":
             out["sasl_kerberos_service_name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
@@ -66,7 +54,7 @@ def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -
 def ssl_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """A TLS context with the trust and the client certificate of a librdkafka config (files, PEM texts or PKCS12)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = _checks_host(config)
+    context.check_hostname = checks_host(config)
     if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -185,101 +173,128 @@ def fetch_token(config: Mapping[str, Any], timeout_s: float) -> tuple[str, float
         ) from None
 
 
-def spark_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """The ``kafka.*`` options of Spark's Kafka source for a librdkafka config.
+# ------------------------------------------------------------------------------------------------ its private parts
 
-    They hold secrets: hand them over in a file that only the job's user can read, never in an argument list.
-    Raises ``SpecError`` for what the Java client has no counterpart for.
-    """
-    protocol = _protocol(config)
-    out = {"kafka.bootstrap.servers": _with_ports(config["bootstrap.servers"]), "kafka.security.protocol": protocol}
-    if "client.id" in config:
-        out["kafka.client.id"] = str(config["client.id"])
-    if protocol.startswith("SASL"):
-        mechanism = _mechanism(config)
-        out["kafka.sasl.mechanism"] = mechanism
-        out["kafka.sasl.jaas.config"] = _jaas_line(mechanism, config)
-        if mechanism == "GSSAPI":
-            out["kafka.sasl.kerberos.service.name"] = str(config.get("sasl.kerberos.service.name", "kafka"))
-        if mechanism == "OAUTHBEARER":
-            out["kafka.sasl.oauthbearer.token.endpoint.url"] = str(
-                config.get("sasl.oauthbearer.token.endpoint.url", "")
-            )
-            out["kafka.sasl.login.callback.handler.class"] = (
-                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
-            )
-    if protocol.endswith("SSL"):
-        out |= _java_tls(config)
-    return out
+RETRY = frozenset({14, 15, 16, 7, 13})
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT, NETWORK_EXCEPTION."""
 
 
-def _with_ports(servers: Any) -> str:
-    """The addresses, each with its port: Java's client takes none without, librdkafka and kafka-python mean 9092."""
-    parts = [s.strip() for s in str(servers).split(",") if s.strip()]
-    return ",".join(s if re.search(r":\d+$", s) and not s.endswith("]") else f"{s}:9092" for s in parts)
+def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
+    """kafka-python's admin client. Raises its errors, ``OSError`` or ``ValueError`` when no broker answers."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.net.compat import KafkaNetClient
 
+    settings = kafka_python_config(config, timeout_s=timeout_s)
+    # This library logs the whole config, password included, at level DEBUG when it starts.
+    gag = logging.getLogger("kafka.admin.client")
+    gag.addFilter(_no_config)
+    made: list[Any] = []
 
-def _java_tls(config: Mapping[str, Any]) -> dict[str, str]:
-    if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-        raise SpecError(
-            "enable.ssl.certificate.verification=false has no counterpart in Java, and the Spark jobs would fail. "
-            "Name the broker's CA in ssl.ca.location instead."
-        )
-    out = {"kafka.ssl.endpoint.identification.algorithm": "https" if _checks_host(config) else ""}
-    if "ssl.ca.pem" in config:
-        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": str(config["ssl.ca.pem"])}
-    elif "ssl.ca.location" in config:
-        out |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(config["ssl.ca.location"])}
-    if "ssl.keystore.location" in config:
-        out |= {
-            "kafka.ssl.keystore.type": "PKCS12",
-            "kafka.ssl.keystore.location": str(config["ssl.keystore.location"]),
-        }
-        if "ssl.keystore.password" in config:
-            out["kafka.ssl.keystore.password"] = str(config["ssl.keystore.password"])
-            out["kafka.ssl.key.password"] = str(config["ssl.keystore.password"])
-    elif "ssl.certificate.pem" in config or "ssl.certificate.location" in config:
-        out["kafka.ssl.keystore.type"] = "PEM"
-        out["kafka.ssl.keystore.certificate.chain"] = _pem(config, "ssl.certificate")
-        out["kafka.ssl.keystore.key"] = _pem(config, "ssl.key")
-        if "ssl.key.password" in config:
-            out["kafka.ssl.key.password"] = str(config["ssl.key.password"])
-    return out
+    def client(**given: Any) -> Any:
+        made.append(KafkaNetClient(**given))
+        return made[0]
 
-
-def _pem(config: Mapping[str, Any], stem: str) -> str:
-    if f"{stem}.pem" in config:
-        return str(config[f"{stem}.pem"])
-    place = str(config.get(f"{stem}.location", ""))
     try:
-        return Path(place).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        raise SpecError(f"{stem}.location: {place!r} cannot be read as PEM. Give a readable PEM file.") from None
+        return KafkaAdminClient(**settings, kafka_client=client)
+    except (KafkaError, OSError, ValueError):
+        for half in made:  # it leaves its thread and sockets behind when it cannot start
+            half.close()
+            half._manager._net.stop()
+        raise
+    finally:
+        gag.removeFilter(_no_config)
 
 
-def _quoted(value: Any) -> str:
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _no_config(record: logging.LogRecord) -> bool:
+    return "configuration" not in str(record.msg)
 
 
-def _jaas_line(mechanism: str, config: Mapping[str, Any]) -> str:
-    if mechanism in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        module = _PLAIN if mechanism == "PLAIN" else _SCRAM
-        options = {"username": config.get("sasl.username", ""), "password": config.get("sasl.password", "")}
-    elif mechanism == "OAUTHBEARER":
-        module = _OAUTH
-        options = {
-            option: config[f"sasl.oauthbearer.{key}"]
-            for option, key in (("clientId", "client.id"), ("clientSecret", "client.secret"), ("scope", "scope"))
-            if f"sasl.oauthbearer.{key}" in config
-        }
-    elif mechanism == "GSSAPI":
-        module = _KRB5
-        options = {"useKeyTab": "true", "storeKey": "true"} if "sasl.kerberos.keytab" in config else {}
-        options |= {"keyTab": config["sasl.kerberos.keytab"]} if options else {"useTicketCache": "true"}
-        if "sasl.kerberos.principal" in config:
-            options["principal"] = config["sasl.kerberos.principal"]
+def ask_node(admin: Any, request: Any, node: int) -> Any:
+    """One request to one broker, and its answer."""
+    return admin._manager.run(admin._manager.send, request, node)
+
+
+def ask_nodes(admin: Any, requests: Mapping[Any, Any]) -> list[Any]:
+    """A request to each of these brokers (or coordinators), all at once, and their answers in that order."""
+
+    async def go() -> list[Any]:
+        sent = [admin._manager.send(request, node_id=node) for node, request in requests.items()]
+        return [await answer for answer in sent]
+
+    answers: list[Any] = admin._manager.run(go)
+    return answers
+
+
+def live_brokers(admin: Any, node: int | None = None) -> list[int]:
+    """The ids of the live brokers as this one shows them; None: as the client knows them, and it asks again."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    cluster = admin._manager.cluster
+    if node is None:
+        cluster.request_update()  # by the library itself, meanwhile
+        return [int(broker.node_id) for broker in cluster.brokers()]
+    answer = ask_node(admin, MetadataRequest(topics=[], min_version=1), node)
+    cluster.update_metadata(answer)  # so that a broker that came later can be spoken to
+    return [int(broker.node_id) for broker in answer.brokers]
+
+
+def at_coordinators(
+    admin: Any, groups: list[str], request: Callable[[list[str]], Any], *, whole: bool = False
+) -> tuple[list[Any], dict[str, str]]:
+    """Send one request to each coordinator, all at once.
+
+    Returns the rows (or, ``whole``, the answers themselves), and why no coordinator may be known for single groups
+    (``GROUP_AUTHORIZATION_FAILED``): one group that is denied says nothing about the others. Raises kafka-python's
+    errors for what concerns a whole request, and while the coordinator of any group is moving.
+    """
+    by_node, denied = admin._manager.run(_find, admin, groups)
+    answers = ask_nodes(admin, {node: request(ids) for node, ids in by_node.items()})
+    return (answers if whole else [row for answer in answers for row in answer.groups]), denied
+
+
+async def _find(admin: Any, groups: list[str]) -> tuple[dict[Any, list[str]], dict[str, str]]:
+    """Coordinator -> its groups, and the groups whose coordinator is not told to this client, with Kafka's reason."""
+    from kafka import errors
+    from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+    manager, kind = admin._manager, CoordinatorType.GROUP
+    by_node: dict[Any, list[str]] = {}
+    denied: dict[str, str] = {}
+    unknown = []
+    for group in groups:
+        node = manager.cluster.get_coordinator(group, kind)
+        if node is None:
+            unknown.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    if not unknown:
+        return by_node, denied
+    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
+        asked = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=unknown, min_version=4)
+        rows = [(row.key, row) for row in (await manager.send(asked)).coordinators]
     else:
-        raise SpecError(
-            f"sasl.mechanism: {mechanism} is not known to Spark's Kafka client. Use PLAIN, SCRAM or OAUTHBEARER."
-        )
-    return f"{module} required " + " ".join(f"{k}={_quoted(v)}" for k, v in options.items()) + ";"
+        rows = [
+            (g, await manager.send(FindCoordinatorRequest(key=g, key_type=kind.value, max_version=3))) for g in unknown
+        ]
+    for group, row in rows:
+        if row.error_code in RETRY:
+            raise errors.for_code(row.error_code)(f"coordinator of {group}")
+        if row.error_code:
+            denied[group] = error_name(row.error_code)
+        else:
+            node = manager.cluster.add_coordinator(row, kind, group, synthesize_node_id=False)
+            by_node.setdefault(node, []).append(group)
+    return by_node, denied
+
+
+def forget_coordinators(admin: Any) -> None:
+    """Look coordinators up again at the next request."""
+    admin._manager.cluster._coordinators.clear()
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code (``GROUP_AUTHORIZATION_FAILED``)."""
+    from confluent_kafka import KafkaError
+
+    return str(KafkaError(code).name())
