@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lab.broker import kafka_command
@@ -54,8 +53,9 @@ class Script:
 
     def route(self, epoch: int, active: str, state: State, groups: dict[str, GroupRoute]) -> None:
         """Write the route with the console producer: the feature flag of this runbook."""
-        until = datetime.now(UTC) + timedelta(minutes=10) if state is State.PAUSED else None
-        value = serialise_route(Route(self.source, active, state, epoch, until, groups)).decode()
+        lease_ms = 600_000 if state is State.PAUSED else None
+        route = Route(self.source, active, state, epoch, lease_ms, pause=1, groups=groups)
+        value = serialise_route(route).decode()
         self.tool(
             "ConsoleProducer",
             *("--topic", "__topicshift_routes", "--reader-property", "parse.key=true"),

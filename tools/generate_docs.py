@@ -5,7 +5,6 @@ Run it after a change of the code: ``.venv/bin/python tools/generate_docs.py``. 
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 import types
@@ -28,15 +27,13 @@ from topicshift.core.base import Model  # noqa: E402
 from topicshift.core.checks import all_codes  # noqa: E402
 from topicshift.core.drain.certificate import Verdict  # noqa: E402
 from topicshift.core.drain.reasons import ALARMS, REASONS, Reason  # noqa: E402
-from topicshift.core.findings import Level  # noqa: E402
-from topicshift.core.impact.findings import CODES  # noqa: E402
+from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
 from topicshift.core.spec.duration import format_duration  # noqa: E402
 from topicshift.core.spec.io import load_spec  # noqa: E402
 from topicshift.core.spec.model import Spec  # noqa: E402
 
 _HEAD = "<!-- Made by tools/generate_docs.py. Change the model or the checks, then run it again. -->\n"
-_OTHERS = (("TS7: the key-rehash impact", "include/topicshift/core/impact/findings.py"),)
 _SCOPES = {
     "1": "TS1: the spec and the topics",
     "2": "TS2: the cluster",
@@ -44,6 +41,7 @@ _SCOPES = {
     "4": "TS4: keys",
     "5": "TS5: rights, and what could not be read",
     "6": "TS6: retiring the source",
+    "7": "TS7: the key-rehash impact",
 }
 
 
@@ -177,46 +175,13 @@ def findings_page() -> str:
         "is shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
     ]
     section = ""
-    for doc in (*all_codes(), *RETIREMENT):
+    for doc in (*all_codes(), *RETIREMENT, *IMPACT):
         if _SCOPES[doc.code[2]] != section:
             section = _SCOPES[doc.code[2]]
             out += ["", f"## {section}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]
         levels = ", ".join(level.value for level in doc.levels)
         out.append(f"| {doc.code} | {levels} | {doc.says} | {doc.remedy} |")
-    for title, path in _OTHERS:
-        out += ["", f"## {title}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]
-        out += [
-            f"| {code} | {', '.join(levels)} | {says} | {do} |"
-            for code, (levels, says, do) in sorted(_in_source(ROOT / path).items())
-        ]
     return "\n".join(out) + "\n"
-
-
-def _in_source(path: Path) -> dict[str, tuple[list[str], str, str]]:
-    """The findings that a module builds in place: code -> (levels, says, do), read from its source."""
-    found: dict[str, tuple[list[str], str, str]] = {}
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"):
-            continue
-        words = {k.arg: k.value for k in node.keywords}
-        code = ast.literal_eval(words["code"])
-        attributes = [n.attr for n in ast.walk(words["level"]) if isinstance(n, ast.Attribute)]
-        levels = [a.lower() for a in attributes if a in Level.__members__]
-        says = CODES.get(code) or _text(words["seen"])
-        seen_levels, _, _ = found.get(code, ([], "", ""))
-        found[code] = (list(dict.fromkeys([*seen_levels, *levels])), says, _text(words["do"]))
-    return found
-
-
-def _text(node: ast.expr) -> str:
-    """A string with what is filled in at run time shown as an ellipsis."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.IfExp):
-        return f"{_text(node.body)} Or: {_text(node.orelse)}"
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(v) if isinstance(v, ast.Constant) else "…" for v in node.values)
-    raise ValueError(f"line {node.lineno}: a text of a finding that this tool cannot read")
 
 
 # ------------------------------------------------------------------------------------------------ cli.md

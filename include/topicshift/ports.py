@@ -162,7 +162,7 @@ class Participant:
 class InstanceState:
     """One process of a participant as its controller sees it.
 
-    ``gone_ms``: silent for so long it counts as gone, None where its kind has no such bound.
+    ``gone_ms``: once armed, and silent for so long, it counts as gone; None where its kind has no such bound.
     """
 
     instance: str
@@ -179,7 +179,10 @@ class InstanceState:
 class ParticipantState:
     """What a controller observes. ``status``: running, stopped, unknown. ``reason`` says why, for a person.
 
-    ``topic`` is the topic it is on, None if mixed or not known.
+    ``topic`` is the topic it is on, None if mixed or not known. Stopped without ``instances``: none of them is alive,
+    or waited for. ``armed``: every live instance lives by the rules of an armed route; None where a kind needs none.
+    ``clears_at`` is when the silence of its last silent instance counts as its end; None if none is silent, or one is
+    unknown until somebody acts.
     """
 
     participant: Participant
@@ -187,6 +190,8 @@ class ParticipantState:
     topic: str | None
     instances: tuple[InstanceState, ...] = ()
     reason: str = ""
+    armed: bool | None = None
+    clears_at: datetime | None = None
 
     @property
     def gone_ms(self) -> int | None:
@@ -213,10 +218,22 @@ class Controller(Protocol):
     kind: str
     needs_person: bool
 
+    def check(self, ctx: ControlContext) -> list[str]:
+        """What is wrong with that by which this kind is moved, in words; reads only. Raises ``Unreadable``."""
+
+    def prepare(self, ctx: ControlContext) -> list[str]:
+        """Make and mend what the acts need; what was done, in words. Raises ``Refused`` where it cannot be mended."""
+
     def followers(self, ctx: ControlContext) -> list[Follower]:
         """Every application that this kind would move or that stands beside it, declared or not."""
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]: ...
+    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Make them ready to be stopped; nothing for a kind that needs none. ``ParticipantState.armed`` shows it."""
+
+    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """The inverse of arm, at every ending."""
+
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None: ...
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...

@@ -16,9 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer, RoutePaused
+from topicshift.core.route.client import Timing
 from topicshift.ports import ControlContext, Participant, ParticipantState
 
 CHECKOUT = Participant("checkout", "producer", "route")
+QUICK = Timing(heartbeat_s=2.0)
 
 
 def eventually(what: str, true: Callable[[], Any], timeout_s: float = 60.0) -> Any:
@@ -61,10 +63,14 @@ class RouteWorld:
         )
         return self.state(who)
 
-    def producer(self, **more: Any) -> RoutedProducer:
-        return RoutedProducer(
-            {**self.config, "linger.ms": 5}, self.source, "checkout", **{"heartbeat_s": 2.0, "max_block_s": 0.2, **more}
-        )
+    def producer(self, config: Mapping[str, Any] | None = None, **more: Any) -> RoutedProducer:
+        merged = {**self.config, "linger.ms": 5, **(config or {})}
+        return RoutedProducer(merged, self.source, "checkout", **{"timing": QUICK, "max_block_s": 0.2, **more})
+
+    def arm(self, *who: Participant) -> None:
+        """Arm the route, and wait until all of these have acknowledged it."""
+        self.controller.arm(self.ctx(), who)
+        eventually("all are armed", lambda: all(s.armed for s in self.controller.observe(self.ctx(), who)))
 
     def ends(self, topic: str) -> dict[int, int]:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -153,7 +159,7 @@ class Member:
         world = self._world
         try:
             with RoutedConsumer(
-                {**world.config, **self._config}, world.source, world.group, participant="ledger", heartbeat_s=2.0
+                {**world.config, **self._config}, world.source, world.group, participant="ledger", timing=QUICK
             ) as self.consumer:
                 self.ready.set()
                 self.consumer.run(self._handle, self.stopping)

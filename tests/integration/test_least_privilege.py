@@ -108,6 +108,12 @@ def _made(store: RouteStore) -> bool:
     return False
 
 
+def _clock(store: RouteStore) -> bool:
+    with contextlib.suppress(Transient):
+        return bool(store.broker_now())
+    return False
+
+
 @pytest.fixture(scope="module")
 def alone(secure_broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
     """The superuser, on a broker where no right of another test is in the way; those come back at the end."""
@@ -116,7 +122,7 @@ def alone(secure_broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
         admin.delete_acls(theirs)
         store = RouteStore(secure_broker.superuser_config())
         until(lambda: _made(store), "the topics of the route are there")
-        store.clock_ahead()
+        until(lambda: _clock(store), "the brokers' time is known")
         store.close()
         yield admin
         admin.delete_acls(admin.acls())
@@ -190,10 +196,11 @@ def test_the_orchestrators_rights_are_enough_for_a_migration(world: World) -> No
         unfence(admin, journal, claim, world.source)
         assert delete_target(admin, journal, claim)
         store = RouteStore(config, timeout_s=5)
-        store.warm(world.source)
+        store.prepare(world.source)
         store.write(Route(world.source, world.source, State.OPEN, 1), None)
         until(lambda: store.read(world.source) is not None, "the route shows")
-        assert store.acks(world.source) == []
+        assert [a for a in store.all_acks()[0] if a.logical == world.source] == []
+        store.dismiss(world.source, "nobody")
         store.close()
         admin.delete_topic(world.source)
 
@@ -261,7 +268,10 @@ PROBES: dict[tuple[str, str, str], Probe] = {
     ("TRANSACTIONAL_ID", "*", "DESCRIBE"): _open_transaction,
     ("TOPIC", ROUTES_TOPIC, "READ"): _with_store(lambda s, w: s.read_all()),
     ("TOPIC", ROUTES_TOPIC, "WRITE"): _with_store(_next_route),
-    ("TOPIC", ACKS_TOPIC, "READ"): _with_store(lambda s, w: s.acks(w.source)),
+    ("TOPIC", ROUTES_TOPIC, "DESCRIBE_CONFIGS"): _with_store(lambda s, w: s.check()),
+    ("TOPIC", ACKS_TOPIC, "READ"): _with_store(lambda s, w: s.all_acks()),
+    ("TOPIC", ACKS_TOPIC, "WRITE"): _with_store(lambda s, w: s.broker_now()),
+    ("TOPIC", ACKS_TOPIC, "DESCRIBE_CONFIGS"): _with_store(lambda s, w: s.check()),
     ("TRANSACTIONAL_ID", "topicshift-route-", "WRITE"): _with_store(_next_route),
 }
 
@@ -374,7 +384,10 @@ def test_the_clients_rights_are_enough_to_follow_the_route(world: World) -> None
         got: list[Any] = []
         until(lambda: bool(got.append(m) or got) if (m := consumer.poll(0.2)) else len(got) > 1, "records arrive")
         store = RouteStore(world.broker.superuser_config())
-        until(lambda: {a.role for a in store.acks(world.source)} == {"producer", "consumer"}, "both acknowledge")
+        until(
+            lambda: {a.role for a in store.all_acks()[0] if a.logical == world.source} == {"producer", "consumer"},
+            "both acknowledge",
+        )
         store.close()
     finally:
         producer.close()

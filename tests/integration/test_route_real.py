@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
-from tests.integration.route_world import CHECKOUT, Member, RouteWorld, Traffic, eventually, life
+from tests.integration.route_world import CHECKOUT, QUICK, Member, RouteWorld, Traffic, eventually, life
 
 import topicshift
 from lab.broker import EmbeddedBroker
@@ -25,8 +25,9 @@ from topicshift.adapters.route_store import RouteStore
 from topicshift.cli import run
 from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, RoutePaused, RouteUnavailable
 from topicshift.core.errors import AccessDenied, Refused, Unreadable
-from topicshift.core.route.acts import Act, pause_producers
+from topicshift.core.route.client import Timing
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Route, State, Status, serialise_route
+from topicshift.ports import Participant
 
 pytestmark = pytest.mark.broker
 
@@ -42,7 +43,8 @@ def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[Ro
 
 
 def test_both_topics_are_made_once_and_as_the_protocol_says(world: RouteWorld) -> None:
-    assert world.store.ensure_topics() is False
+    assert world.store.ensure_topics() == []
+    assert world.store.check() == []
     for topic, policy in ((ROUTES_TOPIC, "compact"), (ACKS_TOPIC, "compact,delete")):
         assert list(world.admin.list_topics(topic, timeout=10).topics[topic].partitions) == [0]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -139,7 +141,7 @@ def test_a_pause_is_acknowledged_by_all_and_nothing_is_written_after_it(world: R
         # What each says it wrote last lies below the fence, and together they account for all of it.
         last = {p: max(i.last_offsets.get(p, -1) for i in stopped.instances) for p in fence}
         assert {p: o + 1 for p, o in last.items()} == fence
-        with pytest.raises(RoutePaused, match="paused at epoch 1"):
+        with pytest.raises(RoutePaused, match="paused at epoch"):
             one.produce("k", b"x")
         world.controller.stop(world.ctx(), [CHECKOUT])
         assert world.ends(world.source) == fence
@@ -164,21 +166,11 @@ def test_a_lease_that_runs_out_lets_producers_go_on_where_they_were(world: Route
         assert world.state(CHECKOUT).status == "running"
         with pytest.raises(Refused, match="margin"):
             world.controller.point(world.ctx(), [CHECKOUT], world.target)
-        # The same epoch with a later lease does not pause it again; a new act does.
-        have = world.store.read(world.source)
-        assert have is not None
-        again = pause_producers(
-            have, Act(world.source, world.source, world.target, f"m-{world.source}", 1, datetime.now(UTC), _soon())
-        )
-        assert again is not None
-        assert again.epoch == have.epoch + 1
+        world.controller.stop(world.ctx(), [CHECKOUT])
+        world.wait(CHECKOUT, "stopped", world.source)
 
 
-def _soon() -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=60)
-
-
-def test_a_renewed_lease_keeps_the_pause(world: RouteWorld) -> None:
+def test_a_longer_lease_is_a_new_pause_that_follows_without_a_gap(world: RouteWorld) -> None:
     producer = world.producer()
     with life(producer):
         producer.wait_ready()
@@ -189,9 +181,10 @@ def test_a_renewed_lease_keeps_the_pause(world: RouteWorld) -> None:
         world.controller.stop(world.ctx(lease_s=60), [CHECKOUT])
         route = world.store.read(world.source)
         assert route is not None
-        assert route.epoch == 1
+        assert route.epoch == 2
         eventually("the first lease is over", lambda: datetime.now(UTC) > first.lease_until + timedelta(seconds=0.5))
         assert producer.status is Status.PAUSED
+        world.wait(CHECKOUT, "stopped", world.source)
 
 
 def test_a_higher_epoch_wins_and_a_lower_one_in_the_log_is_ignored(world: RouteWorld) -> None:
@@ -206,7 +199,7 @@ def test_a_higher_epoch_wins_and_a_lower_one_in_the_log_is_ignored(world: RouteW
         producer.wait_ready()
         put(Route(world.source, world.target, State.OPEN, 5))
         eventually("it follows", lambda: producer.epoch == 5)
-        put(Route(world.source, world.source, State.PAUSED, 4, datetime.now(UTC) + timedelta(seconds=60)))
+        put(Route(world.source, world.source, State.PAUSED, 4, 60_000, pause=4))
         put(Route(world.source, world.target, State.OPEN, 6))
         eventually("it follows", lambda: producer.epoch == 6)
         assert producer.produce("k", b"x") == world.target
@@ -240,8 +233,10 @@ def test_good_bye_counts_as_stopped_and_a_closed_producer_takes_nothing(world: R
 _CHILD = """
 import json, sys, time
 from topicshift.client import RoutedProducer
+from topicshift.core.route.client import Timing
 config = json.loads(sys.stdin.readline())
-p = RoutedProducer(config, sys.argv[1], "checkout", instance="victim", heartbeat_s=0.3)
+timing = Timing(heartbeat_s=0.3)
+p = RoutedProducer(config, sys.argv[1], "checkout", instance="victim", timing=timing)
 p.wait_ready()
 print("ready", flush=True)
 time.sleep(600)
@@ -431,7 +426,7 @@ def test_clients_need_no_more_than_the_documented_rights(
         [*producer_rights("checkout", world.source), *consumer_rights("ledger", world.source, world.group)],
     )
     got: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    producer = RoutedProducer(secure_broker.config("checkout"), world.source, "checkout", heartbeat_s=2.0)
+    producer = RoutedProducer(secure_broker.config("checkout"), world.source, "checkout", timing=QUICK)
     world.config = secure_broker.config("ledger")
     member = Member(world, got, **{"auto.offset.reset": "earliest"})
     with life(member, producer, world):
@@ -451,7 +446,7 @@ def test_without_the_right_to_read_the_route_nothing_is_written(
     grant(world.config, allow("rogue", "TOPIC", world.source, "WRITE", "DESCRIBE"))
     grant(world.config, allow("rogue", "GROUP", world.group, "READ"))
     producer = RoutedProducer(secure_broker.config("rogue"), world.source, "checkout", max_block_s=0.1)
-    consumer = RoutedConsumer(secure_broker.config("rogue"), world.source, world.group)
+    consumer = RoutedConsumer(secure_broker.config("rogue"), world.source, world.group, timing=Timing(start_s=3))
     with life(producer, consumer, world):
         with pytest.raises(RouteUnavailable, match="READ on __topicshift_routes"):
             producer.wait_ready(1.5)
@@ -461,8 +456,11 @@ def test_without_the_right_to_read_the_route_nothing_is_written(
             while True:
                 consumer.poll(1)
         assert sum(world.ends(world.source).values()) == 0
-        with RouteStore(secure_broker.config("rogue"), timeout_s=5) as store, pytest.raises(AccessDenied):
-            store.read(world.source)
+        with RouteStore(secure_broker.config("rogue"), timeout_s=5) as store:
+            with pytest.raises(AccessDenied):
+                store.read(world.source)
+            with pytest.raises(AccessDenied, match="__topicshift_acks"):
+                store.broker_now()
 
 
 def test_a_producer_that_loses_sight_of_the_route_stops_writing(
@@ -475,9 +473,11 @@ def test_a_producer_that_loses_sight_of_the_route_stops_writing(
     sight = allow("billing", "TOPIC", ROUTES_TOPIC, "READ", "DESCRIBE")
     others = [r for r in producer_rights("billing", world.source) if r not in sight]
     grant(world.config, [*others, *sight])
-    producer = RoutedProducer(secure_broker.config("billing"), world.source, "billing", max_block_s=0.1, stale_s=1.5)
+    timing = Timing(heartbeat_s=0.5, stale_s=1.5)
+    producer = RoutedProducer(secure_broker.config("billing"), world.source, "billing", max_block_s=0.1, timing=timing)
     with life(producer, world):
         producer.wait_ready()
+        world.arm(Participant("billing", "producer", "route"))
         producer.produce("k", b"x")
         for operation in ("READ", "DESCRIBE"):
             gone = api.AclBindingFilter(
@@ -515,7 +515,7 @@ def test_the_operator_sees_and_sets_the_route(world: RouteWorld, capsys: pytest.
         world.wait(CHECKOUT, "running", world.source)
         confirm = ("--topic", world.source, "--yes", "--epoch")
         code, answer, _ = route_command(world, capsys, "set", *confirm, "0", "--state", "paused", "--lease", "30s")
-        assert (code, answer["state"], answer["epoch"]) == (0, "paused", 1)
+        assert (code, answer["state"], answer["epoch"], answer["lease_ms"]) == (0, "paused", 1, 30_000)
         eventually("it is paused", lambda: producer.status is Status.PAUSED)
         world.wait(CHECKOUT, "stopped", world.source)
         code, answer, _ = route_command(world, capsys, "show", "--topic", world.source)

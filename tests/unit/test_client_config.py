@@ -1,11 +1,20 @@
-"""What the route's clients take over from an application's config, and how they name themselves."""
+"""What the route's clients take over from an application's config, how they name themselves, and whom they call."""
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
-from topicshift.client import RoutedConsumer, RoutedProducer, RouteError
-from topicshift.client.follower import connection_config, instance_name, own_principal
+from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, callbacks
+from topicshift.client.callbacks import Callbacks
+from topicshift.client.follower import RouteFollower, instance_name, own_principal
+from topicshift.client.offsets import connection_config
+from topicshift.client.producer import delivery_seconds
+from topicshift.core.route.client import Identity, ProducerClient
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 def test_only_what_says_how_to_reach_the_brokers_is_taken_over() -> None:
@@ -36,8 +45,120 @@ def test_every_instance_has_a_name_of_its_own() -> None:
     assert one.startswith("checkout.")
 
 
-def test_what_a_route_client_cannot_do_is_refused_at_once() -> None:
-    with pytest.raises(RouteError, match="transactions"):
-        RoutedProducer({"bootstrap.servers": "b:9092", "transactional.id": "t"}, "payments", "checkout")
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({"transactional.id": "t"}, "transactions"),
+        ({"delivery.report.only.error": True}, "never be acknowledged"),
+        ({"default.topic.config": {"message.timeout.ms": 0}}, "beside the others"),
+        *[
+            ({name: value}, name)
+            for name in ("delivery.timeout.ms", "message.timeout.ms")
+            for value in (0, "0", -1, "30s", 1.5, True, None, "", float("inf"), 2_147_483_647, 600_001)
+        ],
+        ({"delivery.timeout.ms": 5000, "message.timeout.ms": 6000}, "two names"),
+    ],
+)
+def test_what_a_route_producer_cannot_do_is_refused_at_once(config: dict[str, Any], word: str) -> None:
+    with pytest.raises(RouteError, match=word):
+        RoutedProducer({**NOWHERE, **config}, "payments", "checkout")
+
+
+def test_a_bounded_delivery_time_out_is_taken_and_told() -> None:
+    assert delivery_seconds({}) == 30
+    assert delivery_seconds({"message.timeout.ms": "5000", "delivery.timeout.ms": 5000}) == 5
+    producer = RoutedProducer({**NOWHERE, "delivery.timeout.ms": 5000}, "payments", "checkout")
+    try:
+        assert producer._client.timing.delivery_s == 5
+    finally:
+        producer.close(0)
+
+
+def test_a_consumer_needs_its_group_and_a_session_with_an_end() -> None:
     with pytest.raises(RouteError, match="group"):
-        RoutedConsumer({"bootstrap.servers": "b:9092"}, "payments")
+        RoutedConsumer(NOWHERE, "payments")
+    with pytest.raises(RouteError, match=r"session\.timeout\.ms"):
+        RoutedConsumer({**NOWHERE, "session.timeout.ms": "soon"}, "payments", "ledger")
+
+
+# ------------------------------------------------------------------------------------------------ callbacks
+
+
+def test_callbacks_run_in_order_in_one_thread_of_their_own_whatever_they_raise() -> None:
+    calls, ran = Callbacks("c"), []
+
+    def one(n: int) -> None:
+        ran.append((n, threading.current_thread().name))
+        if n == 1:
+            raise ValueError("the application's own")
+
+    for n in range(3):
+        calls.submit(one, n)
+    assert calls.wait(10)
+    assert ran == [(n, "c") for n in range(3)]
+    calls.close(10)
+    assert not any(t.name == "c" for t in threading.enumerate())
+
+
+def test_a_callback_that_blocks_holds_up_callbacks_only() -> None:
+    calls, go, done = Callbacks("c"), threading.Event(), []
+    calls.submit(go.wait)
+    calls.submit(done.append, 1)
+    assert not calls.wait(0.05) and not done
+    go.set()
+    assert calls.wait(10) and done == [1]
+    calls.close(10)
+
+
+def test_senders_wait_when_too_many_callbacks_do_but_not_the_callbacks_own_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(callbacks, "MOST", 2)
+    calls, go, inside = Callbacks("c"), threading.Event(), []
+    calls.submit(lambda: (go.wait(), inside.append((calls.full, calls.wait(1)))))
+    for _ in range(3):
+        calls.submit(lambda: None)
+    assert calls.full
+    go.set()
+    calls.close(10)
+    assert inside == [(False, False)] and not calls.full
+
+
+# ------------------------------------------------------------------------------------------------ the route's thread
+
+
+def follower(turn: Any) -> tuple[RouteFollower, threading.Condition]:
+    gate = threading.Condition()
+    client = ProducerClient(Identity("p", "producer", "c", "c.1"))
+    return RouteFollower(NOWHERE, client, gate, turn, dict), gate
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_says_so_and_a_fault_of_one_round_does_not_kill_it() -> None:
+    turns = []
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            raise KeyError("one bad round")
+        raise SystemExit("the end")
+
+    made, gate = follower(turn)
+    made._confirm = lambda: None  # type: ignore[method-assign]
+    made.start()
+    with gate:
+        assert gate.wait_for(lambda: made.dead, 20)
+    assert len(turns) == 2 and "SystemExit" in made.dead
+    made.stop()
+
+
+def test_a_producer_whose_route_thread_died_takes_nothing_and_says_why() -> None:
+    producer = RoutedProducer(NOWHERE, "payments", "checkout")
+    try:
+        with producer._gate:
+            producer._follower.dead = "MemoryError: "
+        with pytest.raises(RouteError, match="Nobody follows the route of payments in this process any more"):
+            producer.produce("k", b"x")
+    finally:
+        producer._follower.dead = ""
+        producer.close(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from topicshift.client.consumer import RoutedConsumer
 from topicshift.client.follower import RouteUnavailable
-from topicshift.core.route.client import ConsumerView
-from topicshift.core.route.records import STALE_S, Route, State, Status
+from topicshift.core.route.client import ConsumerClient, Identity
+from topicshift.core.route.clocks import Now
+from topicshift.core.route.records import Route, State, Status, serialise_route
+from topicshift.core.route.seeding import Seeds
 
 PASSING = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
 MOVED = Route("p", "p2", State.OPEN, 5, source="p", target="p2", migration="m", claim=1)
@@ -49,46 +52,90 @@ class Brokers:
     def resume(self, _: Any) -> None: ...
 
 
-def consumer(brokers: Brokers) -> RoutedConsumer:
+def consumer(brokers: Brokers, route: Route | None = MOVED) -> RoutedConsumer:
     made: Any = object.__new__(RoutedConsumer)
-    made._consumer, made._instance, made._group, made._logical = brokers, "ledger.1", "ledger", "p"
-    made._asked, made._seed_at, made._undecided_since, made._started = {}, 0.0, None, False
+    made._client = ConsumerClient(Identity("p", "consumer", "ledger", "ledger.1", "ledger"))
+    if route is not None:
+        made._client.record(Now(0, 0), b"p", serialise_route(route), 1)
+        made._client.read_ok(Now(0, 0))
+    made._consumer, made._group = brokers, "ledger"
+    made._asked, made._committed, made._seed_at, made._waiting_since = {}, {}, 0.0, None
+    made._in_flight, made._users_on_commit = False, None
     made._lookup = SimpleNamespace(starts=lambda keys: dict.fromkeys(keys, 0))
-    made._look = SimpleNamespace(set=lambda: None)
-    made._view = ConsumerView("p")
+    made._lock, made._look, made._seeds = threading.Condition(), threading.Event(), Seeds()
+    made._follower = SimpleNamespace(dead="")
     return made  # type: ignore[no-any-return]
 
 
 def test_a_partition_whose_offset_is_not_told_is_not_read_from_the_start_again() -> None:
     brokers = Brokers(p2={0: 40, 1: PASSING, 2: -1001})
     one: Any = consumer(brokers)
-    one._unseeded = one._assigned = {("p2", p) for p in range(3)}
+    one._seeds.hold([("p2", p) for p in range(3)])
     one._seed(0.0)
     assert brokers.committed_now == [("p2", 2, 0)], "only where there is none"
-    assert brokers.read == [("p2", 0, 40)] and ("p2", 1) in one._unseeded
+    assert brokers.read == [("p2", 0, 40)] and ("p2", 1) in one._seeds
     brokers.have["p2"][1] = 70
     one._seed(1.0)
     assert brokers.read[1:] == [("p2", 1, 70)]
 
 
+def test_nothing_of_a_partition_is_read_before_its_first_offset_is_committed() -> None:
+    brokers = Brokers(p2={0: -1001})
+    one: Any = consumer(brokers)
+    one._seeds.hold([("p2", 0)])
+    one._seed(0.0)
+    one._seed(1.0)
+    assert brokers.read == [] and brokers.committed_now == [("p2", 0, 0)], "it waits for the one commit"
+    failed = SimpleNamespace(topic="p2", partition=0, offset=0, error=PASSING)
+    one._on_commit(None, [failed])
+    assert brokers.read == [] and one._seeds.ask() == [("p2", 0)], "it is tried again"
+    one._seed(2.0)
+    one._on_commit(None, [SimpleNamespace(topic="p2", partition=0, offset=0, error=None)])
+    assert brokers.read == [("p2", 0, 0)] and not one._seeds
+
+
+def test_a_partition_that_is_taken_away_is_not_seeded_any_more() -> None:
+    seeds = Seeds()
+    seeds.hold([("p2", 0), ("p2", 1)])
+    assert seeds.told({("p2", 0): None, ("p2", 1): None}) == ({}, [("p2", 0), ("p2", 1)])
+    seeds.forget([("p2", 0)])
+    assert seeds.starts({("p2", 0): 0, ("p2", 1): 3}) == {("p2", 1): 3}
+    assert seeds.committed(("p2", 0), 0, ok=True) == {}
+    assert seeds.committed(("p2", 1), 3, ok=True) == {("p2", 1): 3}
+
+
 def test_a_group_whose_offsets_are_not_told_does_not_begin_on_the_new_topic() -> None:
     brokers = Brokers(p={0: PASSING}, p2={0: -1001})
     one: Any = consumer(brokers)
+    assert not one._begin(0.0) and not one._client.begun
     with pytest.raises(KafkaException):
-        one._first_topic(MOVED)
+        one._has_offsets("p")
     brokers.have["p"][0] = 12
-    assert one._first_topic(MOVED) == "p"
-    brokers.error["p"] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-    with pytest.raises(KafkaException):
-        one._first_topic(MOVED)
-    brokers.error["p"] = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    assert one._first_topic(MOVED) == "p2", "the source was deleted since"
+    assert one._begin(0.0) and one._client.topic == "p"
+
+
+@pytest.mark.parametrize(
+    ("code", "begins"), [(KafkaError.LEADER_NOT_AVAILABLE, None), (KafkaError.UNKNOWN_TOPIC_OR_PART, "p2")]
+)
+def test_a_source_that_is_not_described_is_not_one_that_was_deleted(code: int, begins: str | None) -> None:
+    brokers = Brokers(p={0: 1}, p2={0: -1001})
+    brokers.error["p"] = KafkaError(code)
+    one: Any = consumer(brokers)
+    assert one._begin(0.0) is (begins is not None)
+    assert one._client.topic == (begins or "p") and one._client.status is Status.BLIND
 
 
 def test_a_consumer_that_cannot_tell_where_to_begin_asks_again_and_says_so_in_the_end() -> None:
-    one: Any = consumer(Brokers())
-    one._not_begun(KafkaException(PASSING))
-    assert one._view.status is Status.BLIND
-    one._undecided_since = time.monotonic() - STALE_S
+    one: Any = consumer(Brokers(p={0: PASSING}, p2={0: -1001}))
+    assert not one._begin(0.0)
+    one._waiting_since = time.monotonic() - one._client.timing.start_s
     with pytest.raises(RouteUnavailable, match="which topic of p to read is unknown"):
-        one._not_begun(KafkaException(PASSING))
+        one._begin(0.0)
+
+
+def test_a_consumer_that_cannot_read_the_route_waits_and_says_so_in_the_end() -> None:
+    one: Any = consumer(Brokers(), route=None)
+    assert not one._begin(0.0)
+    one._waiting_since = time.monotonic() - one._client.timing.start_s
+    with pytest.raises(RouteUnavailable, match="READ __topicshift_routes"):
+        one._begin(0.0)

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -24,29 +24,33 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.route_topics import RouteTopics
+from topicshift.boot_clock import read_now
 from topicshift.core.errors import (
     AccessDenied,
     AmbiguousState,
-    NotFound,
     Refused,
     TopicshiftError,
     Transient,
     Unreadable,
 )
+from topicshift.core.route.clocks import BrokerTime, Now, elapsed
 from topicshift.core.route.records import (
     ACKS_TOPIC,
     CLOCK_KEY,
+    MAX_AHEAD_S,
     ROUTES_TOPIC,
     Ack,
+    BadAck,
     Route,
     RouteFormatError,
-    parse_ack,
+    ack_key,
     parse_route,
+    read_ack,
     serialise_route,
-    utc_text,
 )
 
 log = logging.getLogger(__name__)
@@ -61,19 +65,14 @@ TRANSACTIONAL_ID_PREFIX = "topicshift-route-"
 _WRITER = "writer"
 """Header of a route record: random per write, so that a writer recognises its own record after an open outcome."""
 
-_TOPIC_CONFIGS: dict[str, dict[str, str]] = {
-    ROUTES_TOPIC: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
-    ACKS_TOPIC: {
-        # Heartbeats pile up: small segments, compacted often, and instances that are long gone leave at last.
-        "cleanup.policy": "compact,delete",
-        "retention.ms": str(7 * 86_400_000),
-        "segment.ms": "600000",
-        "max.compaction.lag.ms": "600000",
-        "min.cleanable.dirty.ratio": "0.1",
-        "delete.retention.ms": "600000",
-        "message.timestamp.type": "LogAppendTime",
-    },
-}
+CLOCK_GOOD_S = 5.0
+"""The brokers' time is asked for again after so many seconds."""
+
+
+def stamp_of(message: Message) -> int | None:
+    """The broker's stamp on a record, ms; None where the topic is not stamped by the brokers."""
+    kind, at = message.timestamp()
+    return int(at) if kind == TIMESTAMP_LOG_APPEND_TIME else None
 
 
 @dataclass
@@ -84,8 +83,7 @@ class _Log:
     next: int | None = None
     routes: dict[str, Route] = field(default_factory=dict)
     bad: dict[str, str] = field(default_factory=dict)
-    acks: dict[str, Ack] = field(default_factory=dict)
-
+    acks: dict[bytes, Ack | BadAck] = field(default_factory=dict)
     writers: dict[str, bytes] = field(default_factory=dict)
 
     def forget(self, position: int | None) -> None:
@@ -95,33 +93,44 @@ class _Log:
             table.clear()
 
     def take(self, message: Message) -> None:
-        key = (message.key() or b"").decode("utf-8", "replace")
-        value = message.value()
+        """Take in a record, whatever its bytes are."""
+        key, value = message.key() or b"", message.value()
+        if key == CLOCK_KEY.encode():
+            return
         if self.topic == ROUTES_TOPIC:
-            self.routes.pop(key, None)
-            self.bad.pop(key, None)
-            if value is not None:
-                try:
-                    self.routes[key] = parse_route(value, key)
-                    self.writers[key] = _writer_of(message)
-                except RouteFormatError as exc:
-                    self.bad[key] = str(exc)
-        elif key != CLOCK_KEY:
-            if value is None:
-                self.acks.pop(key, None)
-                return
-            try:
-                self.acks[key] = parse_ack(value, message.timestamp()[1])
-            except RouteFormatError as exc:
-                log.warning("The record %r of %s is no acknowledgement and is passed over: %s", key, ACKS_TOPIC, exc)
+            self._route(key.decode("utf-8", "replace"), value, message)
+            return
+        ack = None if value is None else read_ack(key, value, stamp_of(message))
+        if ack is None:
+            self.acks.pop(key, None)
+            return
+        if isinstance(ack, BadAck):
+            log.warning("The acknowledgement of %s/%s is not understood: %s", ack.logical, ack.instance, ack.why)
+        self.acks[key] = ack
+
+    def _route(self, key: str, value: bytes | None, message: Message) -> None:
+        have = self.routes.pop(key, None)
+        self.bad.pop(key, None)
+        if value is None:
+            return
+        try:
+            seen = parse_route(value, key, stamp_of(message))
+        except RouteFormatError as exc:
+            self.bad[key] = str(exc)
+            return
+        # The highest epoch is the truth wherever it lies, as it is for clients.
+        self.routes[key] = seen if have is None or seen.epoch >= have.epoch else have
+        if self.routes[key] is seen:
+            self.writers[key] = _writer_of(message)
 
 
 class RouteStore:
     """Routes and acknowledgements of one cluster. Thread-safe; every call is bounded by ``timeout_s`` per request.
 
     ``config`` is a librdkafka client config (see :func:`topicshift.adapters.kafka.connection.client_config`).
-    Rights needed: READ and WRITE on both topics (CREATE too, unless they exist), WRITE and DESCRIBE on transactional
-    ids with the prefix :data:`TRANSACTIONAL_ID_PREFIX`. Reading alone needs READ only.
+    Rights needed: READ, WRITE and DESCRIBE_CONFIGS on both topics (CREATE too, unless they exist, and ALTER_CONFIGS to
+    mend them), WRITE and DESCRIBE on transactional ids with the prefix :data:`TRANSACTIONAL_ID_PREFIX`. Reading alone
+    needs READ only.
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_s: float = 10.0) -> None:
@@ -131,8 +140,10 @@ class RouteStore:
         self._consumer: Consumer | None = None
         self._logs = {t: _Log(t) for t in (ROUTES_TOPIC, ACKS_TOPIC)}
         self._writers: dict[str, Producer] = {}
-        self._clock_ahead: float | None = None
-        self._clock_known = False
+        self._topics = RouteTopics(self._connection)
+        self._sayer: Producer | None = None
+        self._brokers = BrokerTime()
+        self._asked: Now | None = None
 
     # -------------------------------------------------------------------------------------------- reading
 
@@ -141,68 +152,107 @@ class RouteStore:
 
         Raises ``Unreadable`` when the topic cannot be read to its end, or when the record is not understood.
         """
-        return self.read_all(only=logical).get(logical)
+        routes, bad = self.read_all()
+        if logical in bad:
+            raise Unreadable(
+                f"The route of {logical} in {ROUTES_TOPIC} is not understood: {bad[logical]}. Whether its producers "
+                f"may write is unknown. Write it anew with `topicshift route set --topic {logical}`, or upgrade."
+            )
+        return routes.get(logical)
 
-    def read_all(self, only: str | None = None) -> dict[str, Route]:
-        """Every route, by logical topic. Raises ``Unreadable``, also for a record that is not understood."""
+    def read_all(self) -> tuple[dict[str, Route], dict[str, str]]:
+        """Every route by logical topic, and what is wrong with those that are not understood. Raises ``Unreadable``."""
         with self._lock:
             self._catch_up(ROUTES_TOPIC)
             routes = self._logs[ROUTES_TOPIC]
-            bad = routes.bad if only is None else {k: v for k, v in routes.bad.items() if k == only}
-            for logical, why in sorted(bad.items()):
-                raise Unreadable(
-                    f"The route of {logical} in {ROUTES_TOPIC} is not understood: {why}. Whether its producers may "
-                    "write is unknown. Write it again with `topicshift route set`, or upgrade."
-                )
-            return dict(routes.routes)
+            return dict(routes.routes), dict(routes.bad)
 
-    def acks(self, logical: str) -> list[Ack]:
-        """The latest acknowledgement of every instance of a logical topic, with the broker's time of each.
+    def all_acks(self) -> tuple[list[Ack], list[BadAck]]:
+        """The latest acknowledgement of every instance of every logical topic, and those that are not understood.
 
-        Raises ``Unreadable`` when the topic cannot be read to its end; no topic at all gives an empty list.
+        Raises ``Unreadable`` when the topic cannot be read to its end; no topic at all gives empty lists.
         """
-        return [a for a in self.all_acks() if a.logical == logical]
-
-    def all_acks(self) -> list[Ack]:
-        """The latest acknowledgement of every instance of every logical topic. Raises ``Unreadable``."""
         with self._lock:
             self._catch_up(ACKS_TOPIC)
-            return list(self._logs[ACKS_TOPIC].acks.values())
+            acks = self._logs[ACKS_TOPIC].acks.values()
+            return [a for a in acks if isinstance(a, Ack)], [a for a in acks if isinstance(a, BadAck)]
 
     def exists(self, topic: str) -> bool:
         """Whether the brokers know this topic; never creates one. Raises ``Unreadable``."""
-        with self._lock:
-            return self._exists(topic)
+        return self._topics.exists(topic)
 
-    def clock_ahead(self) -> float | None:
-        """By how many seconds this machine's clock runs ahead of the broker that stamps acknowledgements.
+    def broker_now(self) -> tuple[int, int]:
+        """The bounds of the time of the broker that stamps acknowledgements, ms since the epoch.
 
-        Learnt once, by writing one record. None where that cannot be done: there is no acks topic, or no right.
+        Learnt by writing a record, and again every :data:`CLOCK_GOOD_S`. Raises ``Unreadable`` where that cannot be
+        done (``AccessDenied`` without WRITE): a time that is not known is never guessed.
         """
         with self._lock:
-            if not self._clock_known:
-                self._clock_ahead = self._ask_clock()
-                self._clock_known = self._clock_ahead is not None
-            return self._clock_ahead
+            now = read_now()
+            if self._asked is None or now.boot - self._asked.boot > CLOCK_GOOD_S:
+                self._ask_clock()
+            now = read_now()
+            least, most = self._brokers.least(now), self._brokers.most(now)
+            assert least is not None and most is not None
+            return least, most
 
-    def _ask_clock(self) -> float | None:
-        if self._end(ACKS_TOPIC) is None:
-            return None
-        producer = self._new_producer({"acks": "1"})
-        stamps: list[float] = []
+    def _ask_clock(self) -> None:
+        for _ in range(1 if self._asked else 2):  # the first record pays for the connection
+            sent = read_now()
+            stamp = self._stamp(ACKS_TOPIC)
+            self._brokers.stamped(sent, read_now(), stamp)
+            self._asked = sent
 
-        def stamped(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                stamps.append(message.timestamp()[1] / 1000)
+    def _compare_clocks(self) -> None:
+        """Raises ``Refused`` where the leaders of the two topics stamp by clocks that differ."""
+        least, most = self.broker_now()
+        at = read_now()
+        stamp = self._stamp(ROUTES_TOPIC)
+        took = (read_now().boot - at.boot) * 1000
+        ahead_s = max(stamp - most - took, least - stamp - 1, 0) / 1000
+        if ahead_s > MAX_AHEAD_S:
+            raise Refused(
+                f"The brokers that lead {ROUTES_TOPIC} and {ACKS_TOPIC} have clocks that differ by {ahead_s:.1f} s at "
+                "least, so clients would end a pause too early or too late. Set the brokers' clocks, then try again."
+            )
 
-        # The first record pays for the connection; the second one's round trip is short, and its middle is the time.
-        for _ in range(2):
-            stamps.clear()
-            before = time.time()
-            producer.produce(ACKS_TOPIC, key=CLOCK_KEY, value=json.dumps({"v": 1}), on_delivery=stamped)
-            producer.flush(self._timeout_s)
-            after = time.time()
-        return (before + after) / 2 - stamps[0] if stamps else None
+    def _stamp(self, topic: str) -> int:
+        stamp = stamp_of(self._say(topic, CLOCK_KEY, json.dumps({"v": 1}).encode()))
+        if stamp is None:
+            raise Unreadable(
+                f"{topic} is not stamped by the brokers (message.timestamp.type is not LogAppendTime), so their time "
+                "and the age of what lies in it are unknown. Mend it: topicshift route init."
+            )
+        return stamp
+
+    def _say(self, topic: str, key: str, value: bytes | None) -> Message:
+        """Write a record and wait until it is taken. Raises typed errors."""
+        if self._end(topic) is None:
+            raise Unreadable(
+                f"There is no topic {topic}, so nobody can report or follow. Make it: topicshift route init."
+            )
+        if self._sayer is None:
+            self._sayer = self._new_producer({"delivery.timeout.ms": int(self._timeout_s * 1000)})
+        came: list[tuple[KafkaError | None, Message]] = []
+        try:
+            self._sayer.produce(topic, partition=0, key=key, value=value, on_delivery=lambda e, m: came.append((e, m)))
+            deadline = time.monotonic() + self._timeout_s + 1.0
+            while not came and time.monotonic() < deadline:
+                self._sayer.poll(0.05)
+        except (KafkaException, BufferError) as exc:
+            raise self._connection.error(exc, operation="WRITE", resource=f"topic {topic}") from None
+        if not came:
+            self._sayer = None
+            raise Transient(f"A record for {topic} was not taken within {self._timeout_s:g} s. Try again.")
+        error, message = came[0]
+        if error is not None:
+            raise self._connection.error(KafkaException(error), operation="WRITE", resource=f"topic {topic}")
+        return message
+
+    def dismiss(self, logical: str, instance: str) -> None:
+        """Take an instance's last word out of the acks topic. One that is alive says it again. Raises typed errors."""
+        with self._lock:
+            self._say(ACKS_TOPIC, ack_key(logical, instance), None)
 
     def _reader(self) -> Consumer:
         if self._consumer is None:
@@ -224,14 +274,14 @@ class RouteStore:
             )
         return self._consumer
 
-    def _end(self, topic: str) -> int | None:
-        """The last stable offset of the topic's one partition; None if the topic does not exist."""
+    def _end(self, topic: str, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int | None:
+        """The end of the topic's one partition, the last stable offset by default; None if there is no such topic."""
         partition = TopicPartition(topic, 0)
         deadline = time.monotonic() + self._timeout_s
         while True:
             future = self._connection.native.list_offsets(
                 {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=level,
                 request_timeout=self._timeout_s,
             )[partition]
             try:
@@ -240,27 +290,20 @@ class RouteStore:
                 raise
             except TopicshiftError as exc:
                 # "No leader" has two reasons: there is no such topic, or it has no leader just now.
-                if not self._exists(topic):
+                if not self._topics.exists(topic):
                     return None
                 if time.monotonic() > deadline:
                     raise Transient(f"{topic} has no leader for its partition: {exc} Try again.") from None
                 time.sleep(0.05)
 
-    def _exists(self, topic: str) -> bool:
-        from confluent_kafka import TopicCollection
+    def _catch_up(self, topic: str, *, decided: bool = False) -> None:
+        """Read the topic to the end it has now. Raises ``Unreadable``.
 
-        native = self._connection.native
-        future = native.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)[topic]
-        try:
-            self._connection.result(future, operation="DESCRIBE", resource=f"topic {topic}")
-        except NotFound:
-            return False
-        return True
-
-    def _catch_up(self, topic: str) -> None:
-        """Read the topic to the end it has now. Raises ``Unreadable``."""
+        ``decided``: to the high watermark, so that no open transaction hides a record; the broker ends one within
+        10 to 20 s.
+        """
         state = self._logs[topic]
-        end = self._end(topic)
+        end = self._end(topic, IsolationLevel.READ_UNCOMMITTED if decided else IsolationLevel.READ_COMMITTED)
         if end is None:
             state.forget(None)
             self._assign()
@@ -308,62 +351,62 @@ class RouteStore:
 
     # -------------------------------------------------------------------------------------------- writing
 
-    def ensure_topics(self) -> bool:
-        """Create both topics where they are missing; whether one was made. Idempotent; raises typed errors.
+    def check(self) -> list[str]:
+        """What is wrong with the configs of the two topics, in words; a missing topic is not. Raises ``Unreadable``."""
+        return [p.text for p in self._topics.check()]
 
-        One partition, replication min(3, brokers), min.insync.replicas one less than that (at least 1).
+    def ensure_topics(self) -> list[str]:
+        """Create both topics where they are missing and mend their configs; what was done, in words.
+
+        Raises ``Refused`` for what cannot be mended, and typed errors. Idempotent.
         """
         with self._lock:
-            missing = [t for t in (ROUTES_TOPIC, ACKS_TOPIC) if self._end(t) is None]
-            if not missing:
-                return False
-            native = self._connection.native
-            cluster = self._connection.result(
-                native.describe_cluster(request_timeout=self._timeout_s), operation="DESCRIBE", resource="the cluster"
-            )
-            replicas = min(3, max(1, len(cluster.nodes)))
-            insync = {"min.insync.replicas": str(max(1, replicas - 1))}
-            wanted = [NewTopic(t, 1, replicas, config={**_TOPIC_CONFIGS[t], **insync}) for t in missing]
-            for topic, future in native.create_topics(wanted, request_timeout=self._timeout_s).items():
-                try:
-                    self._connection.result(future, operation="CREATE", resource=f"topic {topic}")
-                except Refused as exc:
-                    if "ALREADY_EXISTS" not in str(exc):
-                        raise
+            done = self._topics.ensure()
             deadline = time.monotonic() + self._timeout_s
-            while any(self._end(t) is None for t in missing):
+            while done and any(self._end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
                 if time.monotonic() > deadline:
-                    raise Transient(f"{', '.join(missing)} were created but have no leader yet. Try again.")
+                    raise Transient(f"{ROUTES_TOPIC} and {ACKS_TOPIC} have no leader yet. Try again.")
                 time.sleep(0.05)
-            return True
+            return done
 
-    def warm(self, logical: str) -> None:
-        """Open what a write needs (topics, connections, the transactional id), so that the write itself is quick."""
+    def prepare(self, logical: str) -> list[str]:
+        """Make and mend the topics, and open what a write needs (connections, the transactional id).
+
+        What was done, in words. Raises ``Refused`` for what cannot be mended, the clocks of the brokers included.
+        """
         with self._lock:
-            self.ensure_topics()
+            done = self.ensure_topics()
+            self._compare_clocks()
             self._writer(logical)
             self._catch_up(ROUTES_TOPIC)
+            return done
 
-    def write(self, route: Route, expect_epoch: int | None, *, not_after: datetime | None = None) -> None:
+    def write(
+        self, route: Route, expect_epoch: int | None, *, within_s: float | None = None, over_bad: bool = False
+    ) -> Route:
         """Write the route if the one in Kafka has the epoch ``expect_epoch`` (None or 0: there is none).
 
+        Returns the record as it can be read, with the broker's stamp. ``within_s``: give up when it could not be sent
+        so many seconds from now. ``over_bad``: replace a record that is not understood.
+
         The transactional id of the logical topic is initialised anew by each writer, which fences every earlier one;
-        then the topic is read to its end, compared, and the record committed. A fenced writer reads again and compares.
-        Raises ``Refused`` when another epoch is there, or when it is ``not_after`` before it could be tried (a lease is
-        about to end), and ``AmbiguousState`` when the commit cannot be confirmed.
+        then the topic is read until nothing in it is undecided, compared, and the record committed. A fenced writer
+        reads again and compares. Raises ``Refused`` when another epoch is there or the time is over, and
+        ``AmbiguousState`` when the commit cannot be confirmed.
         """
         expected = expect_epoch or 0
         if route.epoch < max(expected, 1):
             raise Refused(f"A route never goes back: epoch {route.epoch} is lower than the {expected} it replaces.")
         with self._lock:
-            self.ensure_topics()
+            if any(self._end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
+                self.ensure_topics()
+            began = read_now()
             deadline = time.monotonic() + 3 * self._timeout_s
             tried: BaseException | None = None
             mark = secrets.token_bytes(8)
             while True:
                 try:
-                    self._put(route, expected, mark, not_after)
-                    return
+                    return self._put(route, expected, mark, began, within_s, over_bad)
                 except KafkaException as exc:
                     # Fenced, or the outcome is open. A new writer settles any unfinished transaction of this id.
                     self._writers.pop(route.logical, None)
@@ -384,24 +427,30 @@ class RouteStore:
                     ) from tried
                 raise error
 
-    def _put(self, route: Route, expected: int, mark: bytes, not_after: datetime | None = None) -> None:
+    def _put(
+        self, route: Route, expected: int, mark: bytes, began: Now, within_s: float | None, over_bad: bool
+    ) -> Route:
         writer = self._writer(route.logical)
-        have = self.read(route.logical)
-        if self._logs[ROUTES_TOPIC].writers.get(route.logical) == mark:
-            return  # an earlier try was committed after all
+        self._catch_up(ROUTES_TOPIC, decided=True)
+        known = self._logs[ROUTES_TOPIC]
+        have = known.routes.get(route.logical)
+        if have is not None and known.writers.get(route.logical) == mark:
+            return have  # an earlier try was committed after all
+        if not over_bad:
+            have = self.read(route.logical)
         if (have.epoch if have else 0) != expected:
             raise Refused(
                 f"The route of {route.logical} is at epoch {have.epoch if have else 0}, not {expected}: somebody "
                 "changed it meanwhile. Nothing was written. Read it again and decide anew."
             )
-        if not_after is not None and datetime.now(UTC) >= not_after:
+        if within_s is not None and elapsed(began, read_now()) >= within_s:
             raise Refused(
-                f"Epoch {route.epoch} of the route of {route.logical} could not be written by {utc_text(not_after)}: "
-                "the lease of its pause is about to end. Nothing was written."
+                f"Epoch {route.epoch} of the route of {route.logical} could not be written within {within_s:.1f} s, "
+                "after which it would come too late. Nothing was written."
             )
-        self._commit(writer, route, mark)
+        return self._commit(writer, route, mark)
 
-    def _commit(self, writer: Producer, route: Route, mark: bytes) -> None:
+    def _commit(self, writer: Producer, route: Route, mark: bytes) -> Route:
         failed: list[KafkaError] = []
         writer.begin_transaction()
         writer.produce(
@@ -415,9 +464,9 @@ class RouteStore:
         writer.commit_transaction(self._timeout_s)
         if failed:
             raise KafkaException(failed[0])
-        self._wait_visible(route)
+        return self._wait_visible(route)
 
-    def _wait_visible(self, route: Route) -> None:
+    def _wait_visible(self, route: Route) -> Route:
         """Wait until the committed record can be read: the coordinator answers before its marker is in the topic.
 
         Without this the next read of this process could miss its own write, and decide on the route before it.
@@ -427,7 +476,7 @@ class RouteStore:
             self._catch_up(ROUTES_TOPIC)
             seen = self._logs[ROUTES_TOPIC].routes.get(route.logical)
             if seen is not None and seen.epoch >= route.epoch:
-                return
+                return seen
             if time.monotonic() > deadline:
                 raise Transient(
                     f"Epoch {route.epoch} of the route of {route.logical} is written but cannot be read yet. Clients "
@@ -472,6 +521,7 @@ class RouteStore:
                 self._consumer.close()
                 self._consumer = None
             self._writers.clear()
+            self._sayer = None
             self._connection.close()
 
     def __enter__(self) -> RouteStore:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import (
@@ -17,19 +18,22 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from topicshift.boot_clock import read_now
+from topicshift.client.callbacks import Callbacks
 from topicshift.client.follower import (
     Routed,
     RouteError,
     RouteFollower,
     RouteUnavailable,
     instance_name,
-    now_utc,
+    milliseconds,
     own_principal,
 )
 from topicshift.client.offsets import REQUEST_S, OffsetLookup
 from topicshift.client.producer import OnChange
-from topicshift.core.route.client import ConsumerView, advance_consumer, start_consumer
-from topicshift.core.route.records import GONE_MARGIN_S, HEARTBEAT_S, STALE_S, Ack, Route, Status, newer
+from topicshift.core.route.client import ConsumerClient, Identity, Timing
+from topicshift.core.route.records import State, Status
+from topicshift.core.route.seeding import Seeds
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
@@ -60,10 +64,13 @@ class RoutedConsumer(Routed):
         principal: the Kafka principal; ``User:<sasl.username>`` by default.
         commit_interval_s: how often processed records are committed while there are more; once there are none for now,
             they are committed within 0.2 s.
-        on_change: called as ``on_change(status, topic, epoch)`` when this member moves, stops or goes on.
+        on_change: called as ``on_change(status, topic, epoch)`` when this member moves, stops or goes on; in a thread
+            of its own.
+        timing: the protocol's numbers, for tests.
 
     A record counts as processed when the next one is asked for (:meth:`poll`, iteration), or with :meth:`commit`. Not
-    thread-safe: one thread polls. Poll at least every ``max.poll.interval.ms``.
+    thread-safe: one thread polls. Poll at least every ``max.poll.interval.ms``. A static member (``group.instance.id``)
+    cannot say that it leaves its group, so each move takes it ``session.timeout.ms``.
 
     Example:
         >>> with RoutedConsumer(config, "payments", "ledger") as consumer:  # doctest: +SKIP
@@ -81,20 +88,21 @@ class RoutedConsumer(Routed):
         principal: str | None = None,
         commit_interval_s: float = 1.0,
         on_change: OnChange | None = None,
-        heartbeat_s: float = HEARTBEAT_S,
+        timing: Timing | None = None,
     ) -> None:
         name = group or config.get("group.id")
         if not name:
             raise RouteError("A consumer needs its group: give group, or group.id in the config.")
         self._group = str(name)
-        self._logical = topic
-        self._participant = participant or self._group
-        self._instance = instance or instance_name(self._participant)
-        self._principal = principal or own_principal(config)
+        name = participant or self._group
+        who = Identity(
+            topic, "consumer", name, instance or instance_name(name), self._group, principal or own_principal(config)
+        )
+        session_s = milliseconds(config, "session.timeout.ms", 45_000) / 1000
+        timing = replace(timing or Timing(), session_s=session_s)
+        self._client: ConsumerClient = ConsumerClient(who, timing)
         self._commit_interval_s = commit_interval_s
         self._on_change = on_change
-        self._heartbeat_s = heartbeat_s
-        self._config = dict(config)
         merged: dict[str, Any] = {
             **({} if config.get("group.protocol") == "consumer" else {"partition.assignment.strategy": _COOPERATIVE}),
             **config,
@@ -105,14 +113,13 @@ class RoutedConsumer(Routed):
             "allow.auto.create.topics": False,
             "on_commit": self._on_commit,
         }
+        self._static = bool(config.get("group.instance.id"))
         self._users_on_commit: Callable[..., Any] | None = config.get("on_commit")
         self._incremental = merged.get("partition.assignment.strategy", _COOPERATIVE) == _COOPERATIVE
         self._consumer = Consumer(merged, logger=_client_log)
-        self._view: ConsumerView = ConsumerView(topic)
-        self._newest: Route | None = None
         self._look = threading.Event()
-        self._lock = threading.Lock()
-        self._started = False
+        self._lock = threading.Condition()
+        self._seen_epoch = -1
         self._assigned_once = False
         self._assigned: set[tuple[str, int]] = set()
         self._current: Message | None = None
@@ -122,28 +129,22 @@ class RoutedConsumer(Routed):
             config, read_committed=merged.get("isolation.level", "read_committed") == "read_committed"
         )
         self._waiting_since: float | None = None
-        self._undecided_since: float | None = None
         self._committed: dict[tuple[str, int], int] = {}
         self._asked: dict[tuple[str, int], int] = {}
         self._commit_at = 0.0
         self._commit_not_before = 0.0
         self._in_flight = False
-        self._unseeded: set[tuple[str, int]] = set()
+        self._seeds = Seeds()
         self._seed_at = 0.0
         self._buffer: deque[Message] = deque()
         self._leaving = False
+        self._left_at: float | None = None
         self._closed = False
-        self._follower = RouteFollower(config, topic, self._step, heartbeat_s=heartbeat_s)
+        self._callbacks = Callbacks(f"topicshift-callbacks-{topic}")
+        self._follower = RouteFollower(config, self._client, self._lock, self._turn, self._offsets)
         self._follower.start()
 
     # -------------------------------------------------------------------------------------------- public
-
-    @property
-    def status(self) -> Status:
-        """What this instance acknowledges now."""
-        status = super().status
-        # Paused means out of the group: until the partitions are given back it is still leaving.
-        return Status.DRAINING if status is Status.PAUSED and self._assigned else status
 
     def poll(self, timeout_s: float = 1.0) -> Message | None:
         """The next record, or None when there is none within ``timeout_s``. The one before counts as processed.
@@ -154,16 +155,16 @@ class RoutedConsumer(Routed):
         self._finish()
         deadline = time.monotonic() + timeout_s
         while True:
-            if self._look.is_set() or self._view.status is not Status.RUNNING:
+            if self._look.is_set() or self._client.status not in (Status.RUNNING, Status.LEASE_EXPIRED):
                 self._reconcile(deadline)
             now = time.monotonic()
             self._commit_when_due(now, self._commit_interval_s)
-            if self._unseeded and now >= self._seed_at:
+            if self._seeds and now >= self._seed_at:
                 self._seed(now)
             message = (
                 self._buffer.popleft() if self._buffer else self._consumer.poll(max(0.0, min(deadline - now, 0.1)))
             )
-            if message is None:
+            if message is None or (message.error() is None and not self._client.reading):
                 self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
             elif (error := message.error()) is None:
                 self._current = message
@@ -206,11 +207,14 @@ class RoutedConsumer(Routed):
         self._closed = True
         self._current = None
         if not self._settle(_BARRIER_S, keep=False):
-            log.warning("%s closes without its last commit, so some records are read again", self._instance)
+            log.warning("%s closes without its last commit, so some records are read again", self.instance)
         self._leave()
         self._consumer.close()
         self._assigned.clear()
-        self._follower.stop(self._ack(Status.GONE))
+        with self._lock:
+            last = self._client.good_bye(read_now(), self._offsets())
+        self._follower.stop(last)
+        self._callbacks.close(_BARRIER_S)
 
     def __enter__(self) -> RoutedConsumer:
         return self
@@ -220,57 +224,41 @@ class RoutedConsumer(Routed):
 
     # -------------------------------------------------------------------------------------------- following
 
-    def _step(self, seen: Route | None) -> Ack:
-        """In the follower's thread: take in the route; the polling thread acts on it."""
-        if seen is not None:
-            with self._lock:
-                if newer(self._newest, seen):
-                    self._newest = seen
+    def _turn(self) -> None:
+        """In the follower's thread: the polling thread acts on what was read."""
+        if self._client.epoch != self._seen_epoch:
+            self._seen_epoch = self._client.epoch
             self._look.set()
-        return self._ack(self.status)
 
     def _reconcile(self, deadline: float) -> None:
         self._look.clear()
+        client = self._client
+        if not client.begun and not self._begin(deadline):
+            return
+        before = client.status, client.topic, client.epoch
+        at_end = client.moving and self._at_end(client.topic)
+        clean, out = not self._dirty(), self._out()
         with self._lock:
-            route = self._newest
-        if not self._started:
-            if not self._wait_for_route(deadline):
-                return
-            with self._lock:
-                route = self._newest
-            try:
-                first = self._first_topic(route)
-            except KafkaException as exc:
-                self._not_begun(exc)
-                return
-            self._view = start_consumer(first, self._group, None)
-            self._started = True
-        before, now = self._view, now_utc()
-        after = advance_consumer(before, self._group, route, now, at_end=False)
-        if after.status in (Status.DRAINING, Status.PAUSED) and before.reads:
-            at_end = self._at_end(before.topic)
-            after = advance_consumer(before, self._group, route, now, at_end=at_end)
-            if after.status is Status.DRAINING and at_end:
-                after = advance_consumer(after, self._group, None, now, at_end=True)
-        if before.reads and (not after.reads or after.topic != before.topic) and self._dirty():
+            turn = client.advance(read_now(), clean=clean, at_end=at_end, out=out)
+            after = client.status, client.topic, client.epoch
+        if turn.commit:
             # Without waiting: a commit can hang behind a rebalance, which needs this thread to poll.
             self._commit_when_due(time.monotonic(), 0.0)
             self._look.set()
-            return
-        self._view = after
-        if before.reads and (not after.reads or after.topic != before.topic):
+        if turn.leave:
             self._leave()
-        if after.reads and (not before.reads or after.topic != before.topic):
-            self._assigned_once = False
+            self._look.set()
+        if turn.subscribe is not None:
+            self._assigned_once, self._left_at = False, None
             self._consumer.subscribe(
-                [after.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                [turn.subscribe], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
-        if (after.status, after.topic, after.epoch) != (before.status, before.topic, before.epoch):
+        if after != before:
             self._follower.wake()
-        if (after.status, after.topic) != (before.status, before.topic):
-            log.info("%s is %s on %s at epoch %d", self._instance, after.status, after.topic, after.epoch)
+        if after[:2] != before[:2]:
+            log.info("%s is %s on %s at epoch %d", self.instance, *after)
             if self._on_change is not None:
-                self._on_change(after.status, after.topic, after.epoch)
+                self._callbacks.submit(self._on_change, *after)
 
     def _leave(self) -> None:
         """Leave the group, so that it forms anew on one topic.
@@ -278,6 +266,7 @@ class RoutedConsumer(Routed):
         Members that change a subscription in place rebalance with different ones for a while, and lose partitions.
         """
         self._leaving = True
+        self._left_at = time.monotonic()
         self._consumer.unsubscribe()
         give_up = time.monotonic() + _BARRIER_S
         # An idle member that closes without this never says LeaveGroup, and the others wait for its session to end.
@@ -286,49 +275,57 @@ class RoutedConsumer(Routed):
         self._buffer.clear()
         self._leaving = False
 
-    def _wait_for_route(self, deadline: float) -> bool:
-        """Whether the route has been read. Raises :class:`RouteUnavailable` when it is not, for the stale bound."""
-        self._waiting_since = self._waiting_since or time.monotonic()
-        while self._follower.confirmed_age is None:
-            now = time.monotonic()
-            if now >= self._waiting_since + STALE_S:
-                raise RouteUnavailable(
-                    f"The route of {self._logical} could not be read for {STALE_S:g} s "
-                    f"({self._follower.problem or 'no answer'}), so which topic to read is unknown. Check the brokers' "
-                    "address and the right to READ __topicshift_routes."
-                )
-            if now >= deadline:
-                return False
-            time.sleep(0.01)
+    def _out(self) -> bool:
+        """Whether the group counts this member no more."""
+        if self._client.reading or self._assigned or self._consumer.memberid():
+            return False
+        if self._static and self._left_at is not None:  # it cannot say that it leaves: its session has to run out
+            return time.monotonic() >= self._left_at + self._client.timing.session_s
         return True
 
-    def _not_begun(self, exc: KafkaException) -> None:
-        """Where to begin cannot be told yet. Raises :class:`RouteUnavailable` when it could not for the stale bound."""
-        self._look.set()
+    def _begin(self, deadline: float) -> bool:
+        """Find out where to begin; whether it is known. Raises :class:`RouteUnavailable` when it was not for long."""
         now = time.monotonic()
-        self._undecided_since = self._undecided_since or now
-        if now < self._undecided_since + STALE_S:
-            log.info("%s asks again where its group is: %s", self._instance, exc)
-            time.sleep(0.05)
+        self._waiting_since = self._waiting_since or now
+        client = self._client
+        while True:
+            why: KafkaException | None = None
+            with self._lock:
+                choice = client.start()
+            try:
+                if isinstance(choice, tuple):
+                    source, active = choice
+                    choice = source if self._has_offsets(source) and not self._has_offsets(active) else active
+            except KafkaException as exc:
+                why, choice = exc, None
+                log.info("%s asks again where its group is: %s", self.instance, exc)
+            if isinstance(choice, str):
+                with self._lock:
+                    client.begin(choice)
+                return True
+            self._require_patience(why)
+            if time.monotonic() >= deadline:
+                self._look.set()
+                return False
+            time.sleep(0.01 if why is None else 0.05)
+
+    def _require_patience(self, why: KafkaException | None) -> None:
+        client, waited = self._client, time.monotonic() - (self._waiting_since or 0.0)
+        if self._follower.dead:
+            raise RouteError(f"Nobody follows the route in this process ({self._follower.dead}). Make a new consumer.")
+        if waited < client.timing.start_s:
             return
+        if why is None:
+            raise RouteUnavailable(
+                f"The route of {client.who.logical} could not be read for {waited:.0f} s "
+                f"({client.problem or 'no answer'}), so which topic to read is unknown. Check the brokers' "
+                "address and the right to READ __topicshift_routes."
+            )
         raise RouteUnavailable(
-            f"Whether group {self._group} has offsets could not be told for {STALE_S:g} s ({exc.args[0].str()}), so "
-            f"which topic of {self._logical} to read is unknown. Check the group's coordinator, and the right to "
+            f"Whether group {self._group} has offsets could not be told for {waited:.0f} s ({why.args[0].str()}), so "
+            f"which topic of {client.who.logical} to read is unknown. Check the group's coordinator, and the right to "
             "DESCRIBE both topics."
         )
-
-    def _first_topic(self, route: Route | None) -> str:
-        """Where to begin without an entry for the group.
-
-        The active topic, unless the group has offsets on the topic that was moved and none on the active one: then it
-        was never released, and begins where it was.
-        """
-        if route is None or self._group in route.groups:
-            return self._logical
-        if route.active != route.target or not route.source or route.source == route.target:
-            return route.active
-        held = self._has_offsets(route.source) and not self._has_offsets(route.active)
-        return route.source if held else route.active
 
     def _has_offsets(self, topic: str) -> bool:
         described = self._consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
@@ -354,7 +351,7 @@ class RoutedConsumer(Routed):
         try:
             ends = self._lookup.ends(sorted(mine))
         except (KafkaException, TimeoutError) as exc:
-            log.info("Whether %s has read %s to the end is asked again: %s", self._instance, topic, exc)
+            log.info("Whether %s has read %s to the end is asked again: %s", self.instance, topic, exc)
             return False
         return all(self._next.get(k, -1) >= end for k, end in ends.items())
 
@@ -364,9 +361,9 @@ class RoutedConsumer(Routed):
         keys = {(tp.topic, tp.partition) for tp in partitions}
         self._assigned = self._assigned | keys if self._incremental else keys
         self._assigned_once = True
-        entry = self._view.route.groups.get(self._group) if self._view.route else None
-        moved = [tp for tp in partitions if entry is not None and entry.came_from and tp.topic == entry.topic]
-        self._unseeded |= {(tp.topic, tp.partition) for tp in moved}
+        with self._lock:
+            moved = [tp for tp in partitions if self._client.from_start(tp.topic)]
+        self._seeds.hold((tp.topic, tp.partition) for tp in moved)
         if self._incremental:
             consumer.incremental_assign(partitions)
         else:
@@ -377,31 +374,29 @@ class RoutedConsumer(Routed):
         self._look.set()
 
     def _seed(self, now: float) -> None:
-        """Commit the log start where the group has no offset on the topic it was released to.
-
-        Nothing of a partition is delivered before that commit is confirmed: an owner that came after this one, and
-        had ``auto.offset.reset=latest``, would skip what lies there. The partitions stay paused until then.
-        """
+        """See to the first offsets on the topic the group was released to; its partitions stay paused until then."""
         self._seed_at = now + 0.2
-        waiting = [k for k in sorted(self._unseeded & self._assigned) if k not in self._asked]
+        waiting = self._seeds.ask()
+        wanted: dict[tuple[str, int], int] = {}
         try:
             found = self._consumer.committed([TopicPartition(t, p) for t, p in waiting], timeout=REQUEST_S)
             # One whose offset could not be told is asked again: taken for one without, its group would start over.
-            starts = {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None}
             unread = [tp.error for tp in found if tp.error is not None]
             if unread:
-                log.info("%s asks for its first offsets again: %s", self._instance, unread[0].str())
-            missing = [k for k in waiting if k in starts and starts[k] < 0]
-            lows = self._lookup.starts(missing)
-            if lows:
-                self._asked.update(lows)
-                log.info("%s starts %d partitions of %s at their log start", self._instance, len(lows), missing[0][0])
-                self._consumer.commit(offsets=[TopicPartition(*k, o) for k, o in lows.items()], asynchronous=True)
-            self._deliver({k: starts[k] for k in waiting if starts.get(k, -1) >= 0})
+                log.info("%s asks for its first offsets again: %s", self.instance, unread[0].str())
+            told = {(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None for tp in found if tp.error is None}
+            ready, missing = self._seeds.told(told)
+            self._deliver(ready)
+            wanted = self._seeds.starts(self._lookup.starts(missing))
+            if wanted:
+                log.info("%s starts %d partitions of %s at their log start", self.instance, len(wanted), missing[0][0])
+                self._asked.update(wanted)
+                self._consumer.commit(offsets=[TopicPartition(*k, o) for k, o in wanted.items()], asynchronous=True)
         except (KafkaException, TimeoutError) as exc:
-            for key in waiting:
+            for key, offset in wanted.items():
                 self._asked.pop(key, None)
-            log.warning("%s could not see its first offsets through yet: %s", self._instance, exc)
+                self._seeds.committed(key, offset, ok=False)
+            log.warning("%s could not see its first offsets through yet: %s", self.instance, exc)
 
     def _deliver(self, starts: Mapping[tuple[str, int], int]) -> None:
         """Let these partitions be read, each from an offset that is committed now."""
@@ -410,7 +405,6 @@ class RoutedConsumer(Routed):
         for (topic, partition), offset in starts.items():
             self._consumer.seek(TopicPartition(topic, partition, offset))
         self._consumer.resume([TopicPartition(t, p) for t, p in starts])
-        self._unseeded -= set(starts)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(tp.topic, tp.partition) for tp in partitions}
@@ -419,7 +413,7 @@ class RoutedConsumer(Routed):
         while offsets and time.monotonic() < give_up:
             offsets = self._give_back(offsets)
         if offsets:
-            log.warning("%s gives back %d partitions whose last records are read again", self._instance, len(offsets))
+            log.warning("%s gives back %d partitions whose last records are read again", self.instance, len(offsets))
         self._forget(keys)
 
     def _give_back(self, offsets: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -433,22 +427,22 @@ class RoutedConsumer(Routed):
                 return {}
             done = self._consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as exc:
-            log.info("%s commits what it gives back again: %s", self._instance, exc)
+            log.info("%s commits what it gives back again: %s", self.instance, exc)
             time.sleep(0.05)
             return offsets
         bad = {(tp.topic, tp.partition): tp.error for tp in done if tp.error is not None}
         if bad:
-            log.info("%s commits what it gives back again: %s", self._instance, next(iter(bad.values())).str())
+            log.info("%s commits what it gives back again: %s", self.instance, next(iter(bad.values())).str())
             time.sleep(0.05)
         return {k: o for k, o in offsets.items() if k in bad}
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        log.warning("%s has lost %d partitions to other members", self._instance, len(partitions))
+        log.warning("%s has lost %d partitions to other members", self.instance, len(partitions))
         self._forget({(tp.topic, tp.partition) for tp in partitions})
 
     def _forget(self, keys: set[tuple[str, int]]) -> None:
         self._assigned = self._assigned - keys
-        self._unseeded -= keys
+        self._seeds.forget(keys)
         self._buffer = deque(m for m in self._buffer if (m.topic(), m.partition()) not in keys)
         self._at_eof -= keys
         for table in (self._next, self._asked):
@@ -466,15 +460,15 @@ class RoutedConsumer(Routed):
             if key in self._assigned:
                 self._next[key] = max(self._next.get(key, 0), message.offset() or 0)
                 self._at_eof.add(key)
-                if self._view.status is Status.DRAINING:
+                if self._client.status is Status.DRAINING:
                     self._look.set()
         elif error.fatal() or error.code() in _FATAL:
             raise RouteError(
-                f"Group {self._group} cannot read {self._view.topic}: {error.str()} ({error.name()}). "
+                f"Group {self._group} cannot read {self._client.topic}: {error.str()} ({error.name()}). "
                 "Check the rights of its principal and its group settings."
             )
         else:
-            log.warning("%s on %s: %s", self._instance, self._view.topic, error.str())
+            log.warning("%s on %s: %s", self.instance, self._client.topic, error.str())
 
     # -------------------------------------------------------------------------------------------- commits
 
@@ -488,8 +482,8 @@ class RoutedConsumer(Routed):
 
     def _commit_when_due(self, now: float, interval_s: float) -> None:
         # While producers stand still the freeze waits for these commits, so they do not wait for anything.
-        route = self._newest
-        if route is not None and route.lease_until is not None and interval_s == _IDLE_COMMIT_S:
+        route = self._client.route
+        if route is not None and route.state is State.PAUSED and interval_s == _IDLE_COMMIT_S:
             interval_s = 0.0
         if self._in_flight or now < self._commit_at + interval_s or now < self._commit_not_before:
             return
@@ -505,23 +499,22 @@ class RoutedConsumer(Routed):
             self._asked.clear()
             self._in_flight = False
             self._commit_not_before = now + 0.1
-            log.info("Committing for %s is tried again: %s", self._instance, exc)
+            log.info("Committing for %s is tried again: %s", self.instance, exc)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._in_flight = False
         for tp in partitions:
-            key = (tp.topic, tp.partition)
-            if error is None and tp.error is None:
+            key, ok = (tp.topic, tp.partition), error is None and tp.error is None
+            if ok:
                 self._committed[key] = tp.offset
-                if key in self._unseeded and key in self._assigned:
-                    self._deliver({key: tp.offset})
             else:
                 self._asked.pop(key, None)
                 self._commit_not_before = time.monotonic() + 0.1
-        if self._view.status is Status.DRAINING:
+            self._deliver(self._seeds.committed(key, tp.offset, ok=ok))
+        if self._client.status is Status.DRAINING:
             self._look.set()
         if error is not None:
-            log.info("A commit of %s failed and is tried again: %s", self._instance, error.str())
+            log.info("A commit of %s failed and is tried again: %s", self.instance, error.str())
         if self._users_on_commit is not None:
             self._users_on_commit(error, partitions)
 
@@ -544,27 +537,6 @@ class RoutedConsumer(Routed):
 
     # -------------------------------------------------------------------------------------------- acks
 
-    def _ack(self, status: Status) -> Ack:
-        view = self._view
-        committed = dict(self._committed)
-        return Ack(
-            self._logical,
-            "consumer",
-            self._participant,
-            self._instance,
-            status,
-            view.epoch,
-            view.topic,
-            group=self._group,
-            principal=self._principal,
-            offsets={p: o for (t, p), o in committed.items() if t == view.topic and (t, p) in self._assigned},
-            at=now_utc(),
-            heartbeat_ms=int(self._heartbeat_s * 1000),
-            gone_ms=_gone_ms(self._config),
-            reason=self._follower.problem,
-        )
-
-
-def _gone_ms(config: Mapping[str, Any]) -> int:
-    """After so long without a heartbeat the group has given this member's partitions to others."""
-    return int((STALE_S + GONE_MARGIN_S) * 1000) + int(config.get("session.timeout.ms", 45_000))
+    def _offsets(self) -> Mapping[int, int]:
+        topic, committed = self._client.topic, dict(self._committed)
+        return {p: o for (t, p), o in committed.items() if t == topic and (t, p) in self._assigned}

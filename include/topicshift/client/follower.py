@@ -1,8 +1,8 @@
-"""Following the route topic: a thread without a consumer group that hands over records and knows how fresh its view is.
+"""The thread that reads the route and writes acknowledgements, over librdkafka. What they mean is decided in
+:mod:`topicshift.core.route.client`.
 
-The thread also writes the instance's acknowledgements: hello, heartbeats, good-bye. One :class:`RouteFollower` serves
-one client; :class:`~topicshift.client.producer.RoutedProducer` and :class:`~topicshift.client.consumer.RoutedConsumer`
-make their own.
+One :class:`RouteFollower` serves one client; :class:`~topicshift.client.producer.RoutedProducer` and
+:class:`~topicshift.client.consumer.RoutedConsumer` make their own.
 """
 
 from __future__ import annotations
@@ -12,36 +12,32 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from topicshift.core.route.client import ConsumerView, ProducerView
-from topicshift.core.route.records import (
-    ACKS_TOPIC,
-    HEARTBEAT_S,
-    ROUTES_TOPIC,
-    Ack,
-    Route,
-    RouteFormatError,
-    Status,
-    newer,
-    parse_route,
-    serialise_ack,
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
 )
+
+from topicshift.boot_clock import read_now
+from topicshift.client.offsets import OffsetLookup, connection_config
+from topicshift.core.route.client import CONFIRM_S, Outgoing, RouteClient
+from topicshift.core.route.clocks import Now
+from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Status, serialise_ack
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
 _client_log.addHandler(logging.NullHandler())
 
-CONFIRM_S = 1.0
-"""A quiet view of the route is confirmed this often, by asking for the topic's end."""
-
-_PREFIXES = ("sasl.", "ssl.", "security.", "socket.", "broker.address.", "enable.ssl.", "reconnect.", "client.dns.")
-_NAMES = frozenset({"bootstrap.servers", "metadata.broker.list", "oauth_cb", "client.rack", "connections.max.idle.ms"})
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_REQUEST_S = 2.0
 
 
 class RouteError(RuntimeError):
@@ -49,16 +45,12 @@ class RouteError(RuntimeError):
 
 
 class RoutePaused(RouteError):
-    """The route is paused, or cannot be read, for longer than the caller wants to wait. Nothing was written."""
+    """The route is paused, or the client is not in contact, for longer than the caller wants to wait. Nothing was
+    written."""
 
 
 class RouteUnavailable(RouteError):
     """The route could not be read at start, so where to read or write is unknown. Nothing was done."""
-
-
-def connection_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a client's config that says how to reach the brokers."""
-    return {k: v for k, v in config.items() if k in _NAMES or k.startswith(_PREFIXES)}
 
 
 def instance_name(participant: str) -> str:
@@ -72,58 +64,75 @@ def own_principal(config: Mapping[str, Any]) -> str | None:
     return f"User:{user}" if user else None
 
 
+def milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
+    """A time-out of a client config, ms. Raises :class:`RouteError` for what is no whole number above 0."""
+    value = config.get(name, default)
+    try:
+        ms = 0 if isinstance(value, bool) else int(str(value))
+    except ValueError:
+        ms = 0
+    if ms <= 0:
+        raise RouteError(f"{name} is {value!r}, which is no time-out in ms. Give a whole number above 0.")
+    return ms
+
+
+def stamp_of(message: Message) -> int | None:
+    """The broker's stamp on a record, ms; None where the topic is not stamped by the brokers."""
+    kind, at = message.timestamp()
+    return int(at) if kind == TIMESTAMP_LOG_APPEND_TIME else None
+
+
 class Routed:
-    """What both clients tell of themselves: where they are on the route, as they acknowledge it.
+    """What both clients tell of themselves: where they are on the route, as they acknowledge it."""
 
-    The client keeps ``_view`` (its state as core.route_client decides it) and ``_instance``.
-    """
-
-    _view: ProducerView | ConsumerView
-    _instance: str
+    _client: RouteClient
 
     @property
     def topic(self) -> str:
         """The topic written or read now, or last while it is paused."""
-        return self._view.topic
+        return self._client.topic
 
     @property
     def status(self) -> Status:
         """What this instance acknowledges now."""
-        return self._view.status
+        return self._client.status
 
     @property
     def epoch(self) -> int:
-        """The epoch of the route it obeys; 0 without a route."""
-        return self._view.epoch
+        """The epoch of the route it has read; 0 without a route."""
+        return self._client.epoch
 
     @property
     def instance(self) -> str:
         """This instance's name."""
-        return self._instance
+        return self._client.who.instance
 
 
 class RouteFollower:
-    """Reads the route of one logical topic in a thread and calls ``step`` after each record and at least every 0.2 s.
+    """Feeds a client from a thread of its own: reads the route, calls ``turn`` at least every 0.2 s, writes what the
+    client acknowledges.
 
-    ``step(route)`` runs in that thread: ``route`` is a record just read, or None. It returns the acknowledgement that
-    holds now; the follower writes it when it changed, and again every heartbeat. Start it with :meth:`start`.
+    ``lock`` guards the client. ``turn`` is called without it, in the route's thread, and must not block.
+    ``offsets`` gives what stands in acknowledgements. A thread that dies leaves the reason in ``dead``.
     """
 
     def __init__(
         self,
         config: Mapping[str, Any],
-        topic: str,
-        step: Callable[[Route | None], Ack],
-        *,
-        heartbeat_s: float = HEARTBEAT_S,
+        client: RouteClient,
+        lock: threading.Condition,
+        turn: Callable[[], None],
+        offsets: Callable[[], Mapping[int, int]],
     ) -> None:
-        self._topic = topic
-        self._step = step
-        self._heartbeat_s = heartbeat_s
-        base = {"client.id": "topicshift-route", **connection_config(config)}
+        self._client = client
+        self._lock = lock
+        self._turn = turn
+        self._offsets = offsets
+        topic = client.who.logical
+        self._base = {"client.id": "topicshift-route", **connection_config(config)}
         self._consumer = Consumer(
             {
-                **base,
+                **self._base,
                 "group.id": f"topicshift-route-{topic}",  # librdkafka wants one; it is never joined or committed to
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -138,41 +147,34 @@ class RouteFollower:
             },
             logger=_client_log,
         )
-        self._acks = Producer(
-            {**base, "acks": "all", "linger.ms": 0, "delivery.timeout.ms": 10_000, "allow.auto.create.topics": False},
-            logger=_client_log,
-        )
+        self._acks: Producer | None = None
+        self._lookup = OffsetLookup(config, read_committed=False)
         self._next: int | None = None
-        self._confirmed_at: float | None = None
-        self._asked_at = 0.0
-        self._written: tuple[object, ...] | None = None
-        self._written_at = 0.0
+        self._pending: tuple[Now, int] | None = None
+        self._settling: tuple[Now, Future[Any]] | None = None
+        self._settle_at: tuple[Now, int] | None = None
+        self._asked: Now | None = None
+        self._looked_for_acks: Now | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
+        self.dead = ""
         self._thread = threading.Thread(target=self._run, name=f"topicshift-route-{topic}", daemon=True)
-        self._problem = ""
 
     # -------------------------------------------------------------------------------------------- public
-
-    @property
-    def confirmed_age(self) -> float | None:
-        """Seconds since the view of the route was last known to be complete; None if it never was."""
-        return None if self._confirmed_at is None else time.monotonic() - self._confirmed_at
-
-    @property
-    def problem(self) -> str:
-        """Why the route cannot be read or acknowledged just now; empty if it can."""
-        return self._problem
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
+    def alive(self) -> bool:
+        """Whether the thread runs. It does not in a child that was forked."""
+        return self._thread.is_alive()
+
     def wake(self) -> None:
-        """Make the thread call ``step`` soon, because something it looks at has changed."""
+        """Make the thread call ``turn`` soon, because something it looks at has changed."""
         self._wake.set()
 
-    def stop(self, last: Ack | None = None, timeout_s: float = 5.0) -> None:
+    def stop(self, last: Outgoing | None = None, timeout_s: float = 5.0) -> None:
         """End the thread, write a last acknowledgement (the good-bye), and let the connections go. Idempotent."""
         if self._stopping.is_set():
             return
@@ -182,7 +184,8 @@ class RouteFollower:
             self._thread.join(timeout_s)
         if last is not None:
             self._write(last)
-            self._acks.flush(timeout_s)
+            if self._acks is not None:
+                self._acks.flush(timeout_s)
         if not self._thread.is_alive():
             self._consumer.close()
 
@@ -190,119 +193,157 @@ class RouteFollower:
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED):
-            self._problem = error.str()
+            self._failed(error.str())
+
+    def _failed(self, why: str) -> None:
+        with self._lock:
+            self._client.read_failed(why)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                seen = self._poll(0.0 if self._wake.is_set() else 0.2)
-            except KafkaException as exc:
-                seen, self._problem = None, f"{ROUTES_TOPIC}: {exc.args[0].str()}"
-                self._stopping.wait(0.2)
-            self._wake.clear()
-            try:
-                self._acknowledge(self._step(seen))
-            except Exception:  # the thread must not die silently: a producer without it would never pause
-                log.exception("A step of the route of %s failed; it is tried again", self._topic)
-                self._stopping.wait(0.2)
-            self._acks.poll(0)
+        why = "it ended"
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._round()
+                except Exception as exc:  # one bad round is no reason to stop following
+                    log.exception("A round on the route of %s failed; it is tried again", self._client.who.logical)
+                    self._failed(f"{type(exc).__name__}: {exc}")
+                    self._stopping.wait(0.2)
+        except BaseException as exc:
+            why = f"{type(exc).__name__}: {exc}"
+            raise
+        finally:
+            with self._lock:  # nothing is admitted any more, and whoever waits is told
+                self.dead = "" if self._stopping.is_set() else why
+                self._lock.notify_all()
 
-    def _poll(self, wait_s: float) -> Route | None:
-        """The newest record that came in, if any; asks for the topic's end when the view was quiet for long.
+    def _round(self) -> None:
+        quiet_s = 0.02 if self._client.status is Status.BLIND else 0.05 if self._client.armed else 0.2
+        self._read(0.0 if self._wake.is_set() else quiet_s)
+        self._wake.clear()
+        self._confirm()
+        self._settle()
+        self._turn()
+        self._acknowledge()
 
-        Only the newest of a batch is handed on: at start the batch is history, and an old pause in it, long over, must
-        not open the gate for a moment before the record after it is looked at.
-        """
+    # -------------------------------------------------------------------------------------------- reading
+
+    def _read(self, wait_s: float) -> None:
         if self._next is None:
             self._begin()
-        seen: Route | None = None
-        message = self._consumer.poll(wait_s if self._confirmed_at is not None else min(wait_s, 0.02))
+        message = self._consumer.poll(wait_s)
         while message is not None:
-            route = self._take(message)
-            if route is not None and newer(seen, route):
-                seen = route
+            self._take(message)
             message = self._consumer.poll(0)
-        now = time.monotonic()
-        if now - self._asked_at >= CONFIRM_S or (self._confirmed_at is None and now - self._asked_at >= 0.05):
-            self._asked_at = now
-            self._confirm(now)
-        return seen
 
     def _begin(self) -> None:
-        self._next = 0
+        self._next, self._pending, self._settle_at, self._settling = 0, None, None, None
         self._consumer.assign([TopicPartition(ROUTES_TOPIC, 0, 0)])
 
-    def _take(self, message: Message) -> Route | None:
+    def _take(self, message: Message) -> None:
         error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                self._next = max(self._next or 0, message.offset() or 0)
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._begin()
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # no group is used, so none is missed
-                self._problem = f"{ROUTES_TOPIC}: {error.str()}"
-            return None
-        self._next = (message.offset() or 0) + 1
-        value = message.value()
-        if (message.key() or b"") != self._topic.encode() or value is None:
-            return None
-        try:
-            return parse_route(value, message.key())
-        except RouteFormatError as exc:
-            # It is not acknowledged, so whoever wrote it sees this instance by name and does not go on.
-            self._problem = f"the record at offset {message.offset()} of {ROUTES_TOPIC} is not understood: {exc}"
-            log.error("The route of %s stays as it was: %s", self._topic, self._problem)
-            return None
-
-    def _confirm(self, now: float) -> None:
-        """Compare what was read with the topic's end. Any failure leaves the view unconfirmed."""
-        try:
-            start, end = self._consumer.get_watermark_offsets(TopicPartition(ROUTES_TOPIC, 0), timeout=2.0)
-        except KafkaException as exc:
-            if not self._absent():
-                self._problem = f"{ROUTES_TOPIC}: {exc.args[0].str()}"
-                return
-            self._next = None
-            self._confirmed_at, self._problem = now, ""
-            return
-        if self._next is None or end < self._next:  # it exists since now, or was made again
+        if error is None:
+            self._next = (message.offset() or 0) + 1
+            with self._lock:
+                self._client.record(read_now(), message.key(), message.value(), stamp_of(message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._next = max(self._next or 0, message.offset() or 0)  # past transaction markers
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._begin()
-        elif self._next >= end or end == start:
-            self._confirmed_at, self._problem = now, ""
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # no group is used, so none is missed
+            self._failed(f"{ROUTES_TOPIC}: {error.str()}")
 
-    def _absent(self) -> bool:
-        """Whether the brokers say that there is no route topic at all: then the configured topic is meant."""
+    def _confirm(self) -> None:
+        """Ask for the topic's end every second, and tell the client once everything up to it was read."""
+        now = read_now()
+        pause = CONFIRM_S if self._client.is_read else 0.05
+        if self._pending is None and (self._asked is None or now.boot - self._asked.boot >= pause):
+            self._asked = now
+            try:
+                start, end = self._consumer.get_watermark_offsets(TopicPartition(ROUTES_TOPIC, 0), timeout=_REQUEST_S)
+            except KafkaException as exc:
+                if not self._absent(ROUTES_TOPIC):
+                    self._failed(f"{ROUTES_TOPIC}: {exc.args[0].str()}")
+                    return
+                self._next = None
+                with self._lock:
+                    self._client.read_ok(now, settled=True)
+                return
+            if self._next is None or end < self._next:  # it exists since now, or was made again
+                self._begin()
+            self._pending = (now, 0 if start == end else end)
+        if self._pending is not None and (self._next or 0) >= self._pending[1]:
+            with self._lock:
+                self._client.read_ok(self._pending[0])
+            self._pending = None
+
+    def _settle(self) -> None:
+        """At the end of a pause: ask for the high watermark, and tell the client once nothing below it is undecided."""
+        now = read_now()
+        with self._lock:
+            wanted = self._client.wants_settled(now)
+        if not wanted:
+            return
+        self._wake.set()  # somebody waits for it
+        if self._settle_at is None and self._settling is None:
+            self._settling = now, self._lookup.end(ROUTES_TOPIC, 0)
+        if self._settling is not None and self._settling[1].done():
+            asked, future = self._settling
+            self._settling = None
+            try:
+                self._settle_at = asked, int(future.result().offset)
+            except KafkaException as exc:
+                self._failed(f"{ROUTES_TOPIC}: {exc.args[0].str()}")
+        if self._settle_at is not None and (self._next or 0) >= self._settle_at[1]:
+            with self._lock:
+                self._client.read_ok(self._settle_at[0], settled=True)
+            self._settle_at = None
+        self._stopping.wait(0.01)
+
+    def _absent(self, topic: str) -> bool:
+        """Whether the brokers say that there is no such topic."""
         try:
-            described = self._consumer.list_topics(ROUTES_TOPIC, timeout=2.0).topics.get(ROUTES_TOPIC)
+            described = self._consumer.list_topics(topic, timeout=_REQUEST_S).topics.get(topic)
         except KafkaException:
             return False
         error = described.error if described is not None else None
         return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
-    # -------------------------------------------------------------------------------------------- acks
+    # -------------------------------------------------------------------------------------------- acknowledging
 
-    def _acknowledge(self, ack: Ack) -> None:
-        what = (ack.epoch, ack.status, ack.topic)
-        if what != self._written or time.monotonic() - self._written_at >= self._heartbeat_s:
-            if self._write(ack):
-                self._written = what
-            self._written_at = time.monotonic()
+    def _acknowledge(self) -> None:
+        now = read_now()
+        with self._lock:
+            out = self._client.ack(now, self._offsets())
+            unheard = not self._client.is_heard(now)
+        if out is not None:
+            self._write(out)
+        if self._acks is not None:
+            self._acks.poll(0)
+        if unheard and (self._looked_for_acks is None or now.boot - self._looked_for_acks.boot >= CONFIRM_S):
+            first, self._looked_for_acks = self._looked_for_acks is None, now
+            if not first and self._absent(ACKS_TOPIC):
+                with self._lock:
+                    self._client.acks_absent(now)
 
-    def _write(self, ack: Ack) -> bool:
-        def done(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                self._written = None  # said again at once, with the state of then
-                self._problem = f"{ACKS_TOPIC}: {error.str()}"
+    def _write(self, out: Outgoing) -> None:
+        def done(error: KafkaError | None, message: Message) -> None:
+            with self._lock:
+                if error is None:
+                    self._client.acked(out, read_now(), stamp_of(message))
+                else:
+                    self._client.ack_failed(out, read_now(), f"{ACKS_TOPIC}: {error.str()}")
+            if error is not None and error.fatal():
+                self._acks = None
 
+        if self._acks is None:
+            # Idempotent, so that an older word never lands behind a newer one.
+            settings = {"enable.idempotence": True, "linger.ms": 0, "delivery.timeout.ms": 10_000}
+            self._acks = Producer({**self._base, **settings, "allow.auto.create.topics": False}, logger=_client_log)
         try:
-            self._acks.produce(ACKS_TOPIC, partition=0, key=ack.key, value=serialise_ack(ack), on_delivery=done)
+            value = serialise_ack(out.ack)
+            self._acks.produce(ACKS_TOPIC, partition=0, key=out.ack.key, value=value, on_delivery=done)
         except (BufferError, KafkaException) as exc:
-            self._problem = f"{ACKS_TOPIC}: {exc}"
-            return False
-        self._acks.poll(0)
-        return True
-
-
-def now_utc() -> datetime:
-    """This machine's clock."""
-    return datetime.now(UTC)
+            self._acks = None
+            with self._lock:
+                self._client.ack_failed(out, read_now(), f"{ACKS_TOPIC}: {exc}")

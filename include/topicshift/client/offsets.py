@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
-
-from topicshift.client.follower import connection_config
 
 _client_log = logging.getLogger("topicshift.librdkafka")
 
@@ -18,6 +17,14 @@ REQUEST_S = 10.0
 
 Key = tuple[str, int]
 """Topic and partition."""
+
+_PREFIXES = ("sasl.", "ssl.", "security.", "socket.", "broker.address.", "enable.ssl.", "reconnect.", "client.dns.")
+_NAMES = frozenset({"bootstrap.servers", "metadata.broker.list", "oauth_cb", "client.rack", "connections.max.idle.ms"})
+
+
+def connection_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a client's config that says how to reach the brokers."""
+    return {k: v for k, v in config.items() if k in _NAMES or k.startswith(_PREFIXES)}
 
 
 class OffsetLookup:
@@ -40,12 +47,20 @@ class OffsetLookup:
         """The log start of each partition. Raises ``KafkaException``, ``TimeoutError``."""
         return self._ask(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
+    def end(self, topic: str, partition: int) -> Future[Any]:
+        """Ask for the end of one partition; its result has it as ``offset``."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return next(iter(self._request([(topic, partition)], latest).values()))
+
+    def _request(self, keys: Sequence[Key], spec: Any) -> dict[TopicPartition, Future[Any]]:
+        if self._admin is None:
+            self._admin = AdminClient(self._config, logger=_client_log)
+        return self._admin.list_offsets(
+            {TopicPartition(t, p): spec for t, p in keys}, isolation_level=self._level, request_timeout=REQUEST_S
+        )
+
     def _ask(self, keys: Sequence[Key], spec: Any) -> dict[Key, int]:
         if not keys:
             return {}
-        if self._admin is None:
-            self._admin = AdminClient(self._config, logger=_client_log)
-        futures = self._admin.list_offsets(
-            {TopicPartition(t, p): spec for t, p in keys}, isolation_level=self._level, request_timeout=REQUEST_S
-        )
+        futures = self._request(keys, spec)
         return {(tp.topic, tp.partition): int(f.result(REQUEST_S + 1).offset) for tp, f in futures.items()}

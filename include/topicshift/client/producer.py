@@ -6,10 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from topicshift.boot_clock import read_now
+from topicshift.client.callbacks import Callbacks
 from topicshift.client.follower import (
     Routed,
     RouteError,
@@ -17,20 +20,11 @@ from topicshift.client.follower import (
     RoutePaused,
     RouteUnavailable,
     instance_name,
-    now_utc,
+    milliseconds,
     own_principal,
 )
-from topicshift.core.route.client import ProducerView, advance_producer, start_producer
-from topicshift.core.route.records import (
-    DELIVERY_TIMEOUT_S,
-    GONE_MARGIN_S,
-    HEARTBEAT_S,
-    STALE_S,
-    Ack,
-    Route,
-    State,
-    Status,
-)
+from topicshift.core.route.client import Identity, ProducerClient, Timing
+from topicshift.core.route.records import DELIVERY_TIMEOUT_S, State, Status
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
@@ -39,12 +33,46 @@ Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | N
 OnDelivery = Callable[[KafkaError | None, Message], None]
 OnChange = Callable[[Status, str, int], None]
 
+MAX_DELIVERY_S = 600.0
+"""The longest ``delivery.timeout.ms``: a dead instance could hold a migration for as long."""
+
+_DELIVERY = ("delivery.timeout.ms", "message.timeout.ms")
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
+
+
+def delivery_seconds(config: Mapping[str, Any]) -> float:
+    """How long a record may stay undelivered, seconds. Raises :class:`RouteError` for what is no bound."""
+    given = {k: config[k] for k in _DELIVERY if k in config}
+    if len({str(v) for v in given.values()}) > 1:
+        raise RouteError(f"{given} are two names of one property with two values. Give one of them.")
+    name = next(iter(given), _DELIVERY[0])
+    ms = milliseconds(given, name, int(DELIVERY_TIMEOUT_S * 1000))
+    if ms > MAX_DELIVERY_S * 1000:
+        raise RouteError(
+            f"{name} is {ms}. A record must be delivered or have failed within a known time, or nobody could tell when "
+            f"a dead producer has written its last: give at most {MAX_DELIVERY_S * 1000:.0f} ms."
+        )
+    return ms / 1000
+
+
+def _refuse(config: Mapping[str, Any]) -> None:
+    if config.get("transactional.id"):
+        raise RouteError(
+            "RoutedProducer does not run transactions: a pause could fall into the middle of one. Write a client of "
+            "your own over topicshift.core.route.client, and obey the route between two transactions."
+        )
+    if str(config.get("delivery.report.only.error", "false")).lower() != "false":
+        raise RouteError("delivery.report.only.error hides what was delivered, so a pause would never be acknowledged.")
+    if "default.topic.config" in config:
+        raise RouteError("default.topic.config hides what a route must know. Give its properties beside the others.")
+
 
 class RoutedProducer(Routed):
     """``confluent_kafka.Producer`` behind a route: idempotent, ``acks=all``, keys placed as Java's client places them.
 
     Args:
-        config: librdkafka producer properties, as for ``confluent_kafka.Producer``. ``transactional.id`` is refused.
+        config: librdkafka producer properties, as for ``confluent_kafka.Producer``. ``transactional.id`` is refused,
+            and so is a ``delivery.timeout.ms`` without a bound.
         topic: the logical topic: its name for ever, whatever topic the route points to. Without a route record it is
             the topic that is written to.
         participant: the application's name, as the spec declares it under ``producers``.
@@ -52,10 +80,11 @@ class RoutedProducer(Routed):
         principal: the Kafka principal; ``User:<sasl.username>`` by default. The write fence spares it.
         on_pause: what :meth:`produce` does while the route is paused: ``block`` or ``raise``.
         max_block_s: how long it blocks, seconds, before it raises :class:`RoutePaused`.
-        on_change: called as ``on_change(status, topic, epoch)`` when this producer stops or goes on, in the route's
-            thread; for logs and metrics.
+        on_change: called as ``on_change(status, topic, epoch)`` when this producer stops or goes on.
+        timing: the protocol's numbers, for tests.
 
-    Thread-safe. Delivery callbacks may run in the route's thread as well as in :meth:`poll` and :meth:`flush`.
+    Thread-safe. All callbacks of the application (``on_delivery``, ``on_change``, those in ``config``) run in one
+    thread of their own; they may call :meth:`produce`.
     """
 
     def __init__(
@@ -69,37 +98,35 @@ class RoutedProducer(Routed):
         on_pause: Literal["block", "raise"] = "block",
         max_block_s: float = 300.0,
         on_change: OnChange | None = None,
-        heartbeat_s: float = HEARTBEAT_S,
-        stale_s: float = STALE_S,
+        timing: Timing | None = None,
     ) -> None:
-        if config.get("transactional.id"):
-            raise RouteError(
-                "RoutedProducer does not run transactions: a pause could fall into the middle of one. "
-                "Use confluent_kafka.Producer with RouteFollower, and acknowledge between two transactions."
-            )
+        _refuse(config)
+        delivery_s = delivery_seconds(config)
+        left_out = (*_DELIVERY, "acks", "request.required.acks", "on_delivery")
+        self._callbacks = Callbacks(f"topicshift-callbacks-{topic}")
         merged: dict[str, Any] = {
             "partitioner": "murmur2_random",
-            "delivery.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
-            **{k: v for k, v in config.items() if k not in ("message.timeout.ms", "acks", "request.required.acks")},
+            **{k: v for k, v in config.items() if k not in left_out},
+            **{k: self._later(config[k]) for k in _CALLBACKS if callable(config.get(k))},
+            "delivery.timeout.ms": int(delivery_s * 1000),
             "enable.idempotence": True,
             "acks": "all",
             "allow.auto.create.topics": False,  # a target made by a broker's defaults would have the wrong shape
         }
-        if "message.timeout.ms" in config:
-            merged["delivery.timeout.ms"] = config["message.timeout.ms"]
         self._producer = Producer(merged, logger=_client_log)
-        self._logical = topic
-        self._participant = participant
-        self._instance = instance or instance_name(participant)
-        self._principal = principal or own_principal(config)
+        self._on_delivery: OnDelivery | None = config.get("on_delivery")
         self._block = on_pause == "block"
         self._max_block_s = max_block_s
         self._on_change = on_change
-        self._heartbeat_s = heartbeat_s
-        self._stale_s = stale_s
-        delivery_s = float(merged["delivery.timeout.ms"]) / 1000
-        self._gone_ms = int((stale_s + delivery_s + GONE_MARGIN_S) * 1000)
-        self._view: ProducerView = start_producer(topic)
+        who = Identity(
+            topic,
+            "producer",
+            participant,
+            instance or instance_name(participant),
+            None,
+            principal or own_principal(config),
+        )
+        self._client: ProducerClient = ProducerClient(who, replace(timing or Timing(), delivery_s=delivery_s))
         self._gate = threading.Condition()
         self._inside = 0
         self._undelivered = 0
@@ -107,20 +134,24 @@ class RoutedProducer(Routed):
         self._fatal: KafkaError | None = None
         self._closed = False
         self._prepare_due = False
-        self._follower = RouteFollower(config, topic, self._step, heartbeat_s=heartbeat_s)
+        self._follower = RouteFollower(config, self._client, self._gate, self._turn, self._offsets)
         self._follower.start()
 
     # -------------------------------------------------------------------------------------------- public
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Wait until the route has been read. Raises :class:`RouteUnavailable` with the reason."""
+        """Wait until the route has been read, and this instance has reported. Raises :class:`RouteUnavailable`."""
+
+        def ready() -> bool:
+            return self._client.status is not Status.BLIND or self._closed or bool(self._follower.dead)
+
         with self._gate:
-            if self._gate.wait_for(lambda: self._view.status is not Status.BLIND or self._closed, timeout_s):
+            if self._gate.wait_for(ready, timeout_s) and not self._follower.dead:
                 return
         raise RouteUnavailable(
-            f"The route of {self._logical} could not be read within {timeout_s:g} s "
-            f"({self._follower.problem or 'no answer'}), so where to write is unknown. Check the brokers' address and "
-            "the rights: READ on __topicshift_routes, WRITE on __topicshift_acks."
+            f"The route of {self._client.who.logical} could not be read and acknowledged within {timeout_s:g} s "
+            f"({self._problem()}), so where to write is unknown. Check the brokers' address and the rights: READ on "
+            "__topicshift_routes, WRITE on __topicshift_acks."
         )
 
     def produce(
@@ -141,7 +172,7 @@ class RoutedProducer(Routed):
         deadline = time.monotonic() + self._max_block_s
         topic = self._enter(deadline)
         try:
-            arguments: dict[str, Any] = {"on_delivery": self._delivery(on_delivery)}
+            arguments: dict[str, Any] = {"on_delivery": self._delivery(on_delivery or self._on_delivery)}
             if headers is not None:
                 arguments["headers"] = list(headers.items() if isinstance(headers, Mapping) else headers)
             if timestamp_ms is not None:
@@ -158,34 +189,45 @@ class RoutedProducer(Routed):
                             f"records for {topic} fast enough. Nothing was taken."
                         ) from None
                     self._producer.poll(0.05)
-            self._undelivered_add(1)
+            with self._gate:
+                self._undelivered += 1
         finally:
             with self._gate:
                 self._inside -= 1
-                if self._inside == 0 and not self._view.admits:
+                if self._inside == 0 and not self._client.admits:
                     self._follower.wake()
         self._producer.poll(0)
         return topic
 
     def poll(self, timeout_s: float = 0.0) -> int:
-        """Serve delivery callbacks for up to ``timeout_s`` seconds; how many were served."""
+        """Learn what was delivered, for up to ``timeout_s`` seconds; how many records it was."""
         return int(self._producer.poll(timeout_s))
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Wait until everything handed over is delivered or has failed; how many are left."""
-        return int(self._producer.flush() if timeout_s is None else self._producer.flush(timeout_s))
+        """Wait until everything handed over is delivered or has failed, and its callbacks have run.
+
+        Returns how many records are left undelivered.
+        """
+        began = time.monotonic()
+        left = int(self._producer.flush() if timeout_s is None else self._producer.flush(timeout_s))
+        self._callbacks.wait(None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began)))
+        return left
 
     def close(self, timeout_s: float = 35.0) -> int:
         """Take no more records, flush, say good-bye. Returns how many records were left undelivered. Idempotent."""
+        deadline = time.monotonic() + timeout_s
         with self._gate:
             if self._closed:
                 return 0
             self._closed = True
             self._gate.notify_all()
             self._gate.wait_for(lambda: self._inside == 0, timeout_s)
-        left = self.flush(timeout_s)
-        # With records still under way this instance may yet write: then it leaves without a good-bye.
-        self._follower.stop(self._ack(Status.GONE) if left == 0 else None)
+        left = self.flush(max(0.0, deadline - time.monotonic()))
+        with self._gate:
+            # With records still under way this instance may yet write: then it leaves without a good-bye.
+            last = self._client.good_bye(read_now(), self._offsets()) if left == 0 else None
+        self._follower.stop(last)
+        self._callbacks.close(max(0.0, deadline - time.monotonic()))
         return left
 
     def __enter__(self) -> RoutedProducer:
@@ -197,88 +239,87 @@ class RoutedProducer(Routed):
     # -------------------------------------------------------------------------------------------- the gate
 
     def _enter(self, deadline: float) -> str:
-        """Wait until records are admitted; the caller must decrement ``_inside`` when it has handed one over."""
+        """Wait until a record is admitted; the caller must decrement ``_inside`` when it has handed it over."""
         with self._gate:
             while True:
-                if self._closed:
-                    raise RouteError(f"This producer for {self._logical} is closed.")
-                if self._fatal is not None:
-                    raise RouteError(f"This producer can go on no more: {self._fatal.str()}. Make a new one.")
-                if self._view.admits:
+                self._require_open()
+                topic = None if self._callbacks.full else self._client.admit(read_now())
+                if topic is not None:
                     self._inside += 1
-                    return self._view.topic
+                    return topic
                 left = deadline - time.monotonic()
-                if not self._block or left <= 0 or not self._gate.wait(left):
-                    if self._view.admits and left > 0:
-                        continue
+                if not self._block or left <= 0:
                     raise RoutePaused(self._why_paused())
+                self._gate.wait(min(left, 0.1))
+
+    def _require_open(self) -> None:
+        logical = self._client.who.logical
+        if self._closed:
+            raise RouteError(f"This producer for {logical} is closed.")
+        if self._fatal is not None:
+            raise RouteError(f"This producer can go on no more: {self._fatal.str()}. Make a new one.")
+        if self._follower.dead or not self._follower.alive():
+            raise RouteError(
+                f"Nobody follows the route of {logical} in this process any more "
+                f"({self._follower.dead or 'it was forked'}), so nothing is written. Make a new producer."
+            )
 
     def _why_paused(self) -> str:
-        view = self._view
-        if view.status is Status.BLIND:
-            return (
-                f"The route of {self._logical} cannot be read ({self._follower.problem or 'no answer yet'}), and "
-                "a pause may be in force. Nothing was written."
-            )
-        until = view.route.lease_until if view.route else None
+        client, logical = self._client, self._client.who.logical
+        if self._callbacks.full:
+            return f"The application's callbacks of {logical} are so late that too many wait. Nothing was written."
+        if client.status is Status.PAUSED:
+            return f"The route of {logical} is paused at epoch {client.epoch}: its topic moves. Nothing was written."
         return (
-            f"The route of {self._logical} is paused at epoch {view.epoch}, until {until} at the latest: its topic is "
-            "being moved. Nothing was written."
+            f"The route of {logical} cannot be read and acknowledged ({self._problem()}), and a pause may be in "
+            "force. Nothing was written."
         )
+
+    def _problem(self) -> str:
+        return self._follower.dead or self._client.problem or "no answer yet"
 
     def _delivery(self, on_delivery: OnDelivery | None) -> OnDelivery:
         def done(error: KafkaError | None, message: Message) -> None:
-            self._undelivered_add(-1)
-            if error is None:
-                offset = message.offset()
-                if offset is not None:
-                    self._last.setdefault(message.topic() or "", {})[message.partition() or 0] = offset
-            elif error.fatal():
-                self._fatal = error
+            with self._gate:
+                self._undelivered -= 1
+                if error is None:
+                    offset = message.offset()
+                    if offset is not None:
+                        self._last.setdefault(message.topic() or "", {})[message.partition() or 0] = offset
+                elif error.fatal():
+                    self._fatal = error
             if on_delivery is not None:
-                on_delivery(error, message)
+                self._callbacks.submit(on_delivery, error, message)
 
         return done
 
-    def _undelivered_add(self, n: int) -> None:
-        with self._gate:
-            self._undelivered += n
+    def _later(self, callback: Callable[..., object]) -> Callable[..., None]:
+        return lambda *args: self._callbacks.submit(callback, *args)
 
     # -------------------------------------------------------------------------------------------- route thread
 
-    def _step(self, seen: Route | None) -> Ack:
-        before = self._view
-        if self._prepare_due and before.status is Status.PAUSED:
-            self._prepare_due = False
-            self._prepare(before)
-        view = self._advance(seen)
-        if view.status is Status.FLUSHING:
-            if before.admits:
-                self._tell(view)
+    def _turn(self) -> None:
+        self._producer.poll(0)
+        if self._prepare_due and self._client.status is Status.PAUSED:  # the pause is acknowledged by now
+            self._prepare()
+        self._advance()
+        if self._client.status is Status.FLUSHING:
             self._hurry()
-            view = self._advance(None)
-            if view.status is Status.FLUSHING:
+            self._advance()
+            if self._client.status is Status.FLUSHING:
                 self._follower.wake()
-        if (view.status, view.topic) != (before.status, before.topic) and view.status is not Status.FLUSHING:
-            self._tell(view)
-            self._prepare_due = view.status is Status.PAUSED
-        return self._ack(view.status)
 
-    def _advance(self, seen: Route | None) -> ProducerView:
-        age = self._follower.confirmed_age
-        blind = age is None or age > self._stale_s
+    def _advance(self) -> None:
         with self._gate:
-            flushed = self._inside == 0 and self._undelivered <= 0
-            before = self._view
-            self._view = advance_producer(before, seen, now_utc(), blind=blind, flushed=flushed)
-            if self._view.status is not before.status:
-                self._gate.notify_all()
-            return self._view
-
-    def _tell(self, view: ProducerView) -> None:
-        log.info("%s is %s on %s at epoch %d", self._instance, view.status, view.topic, view.epoch)
+            client = self._client
+            changed = client.advance(read_now(), flushed=self._inside == 0 and self._undelivered <= 0)
+            if not changed:
+                return
+            self._prepare_due = client.status is Status.PAUSED
+            self._gate.notify_all()
+        log.info("%s is %s on %s at epoch %d", self.instance, client.status, client.topic, client.epoch)
         if self._on_change is not None:
-            self._on_change(view.status, view.topic, view.epoch)
+            self._callbacks.submit(self._on_change, client.status, client.topic, client.epoch)
 
     def _hurry(self) -> None:
         """Push out what is queued, without linger, or let a record that was admitted before the pause get in."""
@@ -288,31 +329,17 @@ class RoutedProducer(Routed):
             else:
                 self._producer.poll(0.005)
         except KafkaException as exc:
-            log.warning("Flushing %s: %s", self._instance, exc)
+            log.warning("Flushing %s: %s", self.instance, exc)
 
-    def _prepare(self, view: ProducerView) -> None:
+    def _prepare(self) -> None:
         """Fetch the target's metadata while paused, so that the first record there does not wait for it."""
-        route = view.route
-        if route is not None and route.state is State.PAUSED and route.target:
-            try:
-                self._producer.list_topics(route.target, timeout=1.0)
-            except KafkaException as exc:
-                log.info("%s is not known yet: %s", route.target, exc.args[0].str())
+        self._prepare_due, route = False, self._client.route
+        if route is None or route.state is not State.PAUSED or not route.target:
+            return
+        try:
+            self._producer.list_topics(route.target, timeout=1.0)
+        except KafkaException as exc:
+            log.info("%s is not known yet: %s", route.target, exc.args[0].str())
 
-    def _ack(self, status: Status) -> Ack:
-        view = self._view
-        return Ack(
-            self._logical,
-            "producer",
-            self._participant,
-            self._instance,
-            status,
-            view.epoch,
-            view.topic,
-            principal=self._principal,
-            offsets=dict(self._last.get(view.topic, {})),
-            at=now_utc(),
-            heartbeat_ms=int(self._heartbeat_s * 1000),
-            gone_ms=self._gone_ms,
-            reason=self._follower.problem,
-        )
+    def _offsets(self) -> Mapping[int, int]:
+        return self._last.get(self._client.topic, {})

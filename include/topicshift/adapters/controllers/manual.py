@@ -33,9 +33,23 @@ class ManualController:
         self._admin = admin
         self._commits: dict[tuple[str, str], GroupCommits] = {}
 
+    def check(self, ctx: ControlContext) -> list[str]:
+        """Nothing that could be wrong."""
+        return []
+
+    def prepare(self, ctx: ControlContext) -> list[str]:
+        """Nothing to make."""
+        return []
+
     def followers(self, ctx: ControlContext) -> list[Follower]:
         """Nobody reports to a person."""
         return []
+
+    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing: these participants need no arming."""
+
+    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing."""
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Nothing: a person stops these participants. Observe until it shows."""

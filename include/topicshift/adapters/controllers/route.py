@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from topicshift.adapters.clock import SystemClock
-from topicshift.core.errors import Refused
+from topicshift.core.errors import OwnershipLost, Refused, Unreadable
 from topicshift.core.route.acts import (
     Act,
+    arm,
+    disarm,
     find_route,
-    group_entry,
-    last_moment,
+    obeyed_epoch,
     open_groups,
     open_producers,
     pause_groups,
     pause_producers,
     point_groups,
     point_producers,
+    seconds_to_point,
 )
-from topicshift.core.route.judge import Follower
-from topicshift.core.route.records import MAX_CLOCK_SKEW_S, MISSED_HEARTBEATS, Ack, Route, Status
+from topicshift.core.route.judge import Follower, Judgement, Scene, following, is_gone, judge
+from topicshift.core.route.records import Ack, BadAck, Route
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
 _TRIES = 3
@@ -30,17 +32,28 @@ _TRIES = 3
 class RouteRecords(Protocol):
     """What the controller needs of :class:`topicshift.adapters.route_store.RouteStore`."""
 
-    def read_all(self, only: str | None = None) -> dict[str, Route]:
-        """Every route as of now, by logical topic."""
+    def read_all(self) -> tuple[dict[str, Route], dict[str, str]]:
+        """Every route as of now by logical topic, and what is wrong with those that are not understood."""
 
-    def acks(self, logical: str) -> list[Ack]:
-        """The latest acknowledgement of every instance."""
+    def all_acks(self) -> tuple[list[Ack], list[BadAck]]:
+        """The latest acknowledgement of every instance, and those that are not understood."""
 
-    def clock_ahead(self) -> float | None:
-        """Seconds by which this machine's clock runs ahead of the broker's."""
+    def broker_now(self) -> tuple[int, int]:
+        """The bounds of the brokers' time, ms since the epoch. Raises ``Unreadable`` where it is not known."""
 
-    def write(self, route: Route, expect_epoch: int | None, *, not_after: datetime | None = None) -> None:
-        """Compare-and-set; refused at ``not_after``."""
+    def write(
+        self, route: Route, expect_epoch: int | None, *, within_s: float | None = None, over_bad: bool = False
+    ) -> Route:
+        """Compare-and-set; returns the record as it can be read. Raises ``Refused`` when ``within_s`` are over."""
+
+    def check(self) -> list[str]:
+        """What is wrong with the two topics, in words."""
+
+    def prepare(self, logical: str) -> list[str]:
+        """Make and mend both topics; what was done."""
+
+    def dismiss(self, logical: str, instance: str) -> None:
+        """Take an instance's last word out."""
 
     def close(self) -> None:
         """Let go."""
@@ -62,14 +75,38 @@ class RouteController:
         self._store = store
         self._clock = clock or SystemClock()
 
-    def prepare(self, ctx: ControlContext) -> None:
-        """Make the route's topics, without which no client can report, and open what an act needs."""
-        warm = getattr(self._store, "warm", None)
-        if warm is not None:
-            logical, _ = self._route(ctx)
-            warm(logical)
+    # ------------------------------------------------------------------------------------------------ before
+
+    def check(self, ctx: ControlContext) -> list[str]:
+        """What is wrong with the route's topics, in words; a missing one is not. Raises ``Unreadable``."""
+        return self._store.check()
+
+    def prepare(self, ctx: ControlContext) -> list[str]:
+        """Make the route's topics, mend their configs, and open what an act needs; what was done, in words.
+
+        Raises ``Refused`` for what cannot be mended.
+        """
+        return self._store.prepare(self._route(ctx)[0])
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """Every application that follows the route of this source, declared or not, by principal.
+
+        One whose ``logical`` topic is another is on the source by a route of its own, or by none: this migration does
+        not move it.
+        """
+        logical, _ = self._route(ctx)
+        acks, bad, now_ms = self._reports()
+        return following(logical, ctx.source, acks, bad, now_ms)
 
     # ------------------------------------------------------------------------------------------------ acts
+
+    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Arm the route: from then its producers go blind after 10 s without contact. Wait until all are ``armed``."""
+        self._change(ctx, arm)
+
+    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Disarm it, unless another migration owns it by now. Nothing has to be waited for."""
+        self._change(ctx, disarm)
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Pause producers until ``ctx.lease_until`` at most; consumer groups commit and leave.
@@ -79,18 +116,24 @@ class RouteController:
         """
         producers, groups = _parts(participants)
         if producers:
-            self._change(ctx, lambda route, act: pause_producers(route, act, self._known_groups(act.logical)))
+            self._change(ctx, lambda route, act: pause_producers(route, act, self._known_groups(act)))
         if groups:
             self._change(ctx, lambda route, act: pause_groups(route, act, groups))
 
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
         """Point paused producers to ``topic``; release consumer groups to it (they must hold a drain certificate).
 
-        Raises ``Refused`` for producers that are not paused, or whose lease is about to run out.
+        Raises ``Refused`` for producers that are not paused, or whose pause is about to end; also when the record was
+        stamped too late and is void: then they go on where they were, and have to be stopped again.
         """
         producers, groups = _parts(participants)
         if producers:
-            self._change(ctx, lambda route, act: point_producers(route, act, topic))
+            written = self._change(ctx, lambda route, act: point_producers(route, act, topic))
+            if written is not None and written.voided:
+                raise Refused(
+                    f"The record that points producers of {written.logical} to {topic} came too late for their pause "
+                    f"and is void: they go on with {written.active}. Stop them again."
+                )
         if groups:
             self._change(ctx, lambda route, act: point_groups(route, act, groups, topic))
 
@@ -102,52 +145,78 @@ class RouteController:
         if groups:
             self._change(ctx, lambda route, act: open_groups(route, act, groups))
 
-    def _known_groups(self, logical: str) -> list[str]:
-        return sorted(
-            {a.group for a in self._store.acks(logical) if a.group is not None and a.status is not Status.GONE}
-        )
+    def _known_groups(self, act: Act) -> list[str]:
+        acks, _ = self._store.all_acks()
+        return sorted({a.group for a in acks if a.logical == act.logical and a.group and not is_gone(a, act.now_ms)})
 
     def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
-        return find_route(self._store.read_all(), ctx.source, ctx.target, ctx.migration)
+        routes, bad = self._store.read_all()
+        logical, route = find_route(routes, ctx.source, ctx.target, ctx.migration)
+        if bad:  # only what may concern this source: another topic's bad record is that topic's fault
+            near = {a.logical for a in self._store.all_acks()[0] if a.topic in (ctx.source, ctx.target)}
+            for name in sorted(bad.keys() & {*near, logical, ctx.source}):
+                raise Unreadable(
+                    f"The route of {name} is not understood: {bad[name]}. Whether its producers may write is unknown. "
+                    f"Write it anew with `topicshift route set --topic {name}`, or upgrade."
+                )
+        return logical, route
 
-    def _change(self, ctx: ControlContext, decide: Callable[[Route | None, Act], Route | None]) -> None:
+    def _change(self, ctx: ControlContext, decide: Callable[[Route | None, Act], Route | None]) -> Route | None:
         for attempt in range(_TRIES):
             logical, route = self._route(ctx)
-            acked = max((a.epoch for a in self._store.acks(logical)), default=0)
-            now = self._clock.now()
-            act = Act(logical, ctx.source, ctx.target, ctx.migration, ctx.epoch, now, ctx.lease_until, acked)
+            acked = obeyed_epoch(route, (a for a in self._store.all_acks()[0] if a.logical == logical))
+            left = None if ctx.lease_until is None else ctx.lease_until - self._clock.now()
+            act = Act(
+                logical,
+                ctx.source,
+                ctx.target,
+                ctx.migration,
+                ctx.epoch,
+                self._store.broker_now(),
+                None if left is None else int(left.total_seconds() * 1000),
+                acked,
+            )
             wanted = decide(route, act)
             if wanted is None:
-                return
+                return None
             try:
-                self._store.write(wanted, route.epoch if route else None, not_after=last_moment(route, wanted, now))
+                return self._store.write(
+                    wanted, route.epoch if route else None, within_s=seconds_to_point(route, wanted, act)
+                )
+            except OwnershipLost:
+                raise
             except Refused:
-                # Somebody wrote between reading and writing. Decide anew on what is there now; ownership is checked.
+                # Somebody wrote between reading and writing, or it took too long: decide anew on what is there now.
                 if attempt == _TRIES - 1:
                     raise
-                continue
-            return
+        return None
 
     # ------------------------------------------------------------------------------------------- observing
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
-        """One state for each participant, judged by :func:`judge`. Raises ``Unreadable`` if Kafka cannot be read."""
-        logical, route = self._route(ctx)
-        acks = self._store.acks(logical)
-        now = self._clock.now()
-        ahead = self._store.clock_ahead()
-        return [judge(p, logical, route, acks, now, ahead) for p in participants]
+        """One state for each participant, judged by :func:`topicshift.core.route.judge.judge`.
 
-    def followers(self, ctx: ControlContext) -> list[Follower]:
-        """Every application that follows the route of this source, declared or not, by principal."""
-        logical, _ = self._route(ctx)
-        rows: dict[tuple[str, str, str | None, str | None], list[str]] = {}
-        now_ms = self._clock.now().timestamp() * 1000
-        for a in self._store.acks(logical):
-            if a.status is not Status.GONE and now_ms - (a.broker_ms or 0) <= a.gone_ms + 1000 * MAX_CLOCK_SKEW_S:
-                rows.setdefault((a.role, a.participant, a.group, a.principal), []).append(a.instance)
-        found = [Follower(logical, *key, tuple(sorted(names))) for key, names in rows.items()]
-        return sorted(found, key=lambda f: (f.role, f.participant, f.group or "", f.principal or ""))
+        Raises ``Unreadable`` if Kafka cannot be read, or the brokers' time is not known.
+        """
+        logical, route = self._route(ctx)
+        acks, bad, now_ms = self._reports()
+        scene = Scene(
+            logical, route, [a for a in acks if a.logical == logical], [b for b in bad if b.logical == logical], now_ms
+        )
+        return [self._state(p, judge(scene, p.role, p.name, p.group), now_ms) for p in participants]
+
+    def _reports(self) -> tuple[list[Ack], list[BadAck], tuple[int, int]]:
+        """All acknowledgements, and the brokers' time, which nobody needs to know where nobody has reported."""
+        acks, bad = self._store.all_acks()
+        return acks, bad, self._store.broker_now() if acks else (0, 0)
+
+    def _state(self, who: Participant, found: Judgement, now_ms: tuple[int, int]) -> ParticipantState:
+        clears_at = None
+        if found.clears_ms is not None:
+            clears_at = self._clock.now() + timedelta(milliseconds=found.clears_ms - now_ms[0])
+        return ParticipantState(
+            who, found.status, found.topic, tuple(map(_instance, found.live)), found.reason, found.armed, clears_at
+        )
 
     def close(self) -> None:
         """Let the store go."""
@@ -160,110 +229,8 @@ def _parts(participants: Sequence[Participant]) -> tuple[list[Participant], list
     return producers, groups
 
 
-def judge(
-    participant: Participant,
-    logical: str,
-    route: Route | None,
-    acks: Sequence[Ack],
-    now: datetime,
-    clock_ahead: float | None,
-) -> ParticipantState:
-    """What the acknowledgements of a participant's instances add up to. Pure.
-
-    ``now`` is the orchestrator's clock, ``clock_ahead`` the seconds by which it runs ahead of the broker's (None:
-    not known, taken as 0). An instance that is silent, or whose clock runs ahead, makes the participant unknown, by
-    name. Stopped: the pause is in force and every live instance has acknowledged its epoch, or all are gone. Otherwise
-    it runs, or may at any moment; ``topic`` is given when every live instance has acknowledged the present epoch there.
-    """
-    mine = [
-        a
-        for a in acks
-        if a.role == participant.role
-        and a.participant == participant.name
-        and (participant.role == "producer" or a.group == participant.group)
-    ]
-    if not mine:
-        return ParticipantState(
-            participant,
-            "unknown",
-            None,
-            reason=f"no instance of {participant.name} has ever reported on the route of {logical}: is it running with "
-            f"the route client, under the name {participant.name!r} and for the topic {logical!r}?",
-        )
-    broker_now = now.timestamp() - (clock_ahead or 0.0)
-    ages = {a.instance: broker_now - (a.broker_ms or 0) / 1000 for a in mine}
-    live = [a for a in mine if a.status is not Status.GONE and ages[a.instance] * 1000 <= a.gone_ms]
-    states = tuple(_instance(a) for a in sorted(live, key=lambda a: a.instance))
-    if not live:
-        return ParticipantState(participant, "stopped", None, reason=_why_gone(mine, ages))
-    epoch = route.epoch if route else 0
-    doubts = _doubts(live, ages, clock_ahead)
-    if doubts:
-        return ParticipantState(participant, "unknown", None, states, reason="; ".join(doubts))
-    if participant.role == "producer":
-        held = route is not None and route.holds(now)
-        topic = route.active if route else logical
-    else:
-        entry = group_entry(route, participant.group or "", logical)
-        held, topic = entry.holds(now), entry.topic
-    late = [a for a in live if a.epoch < epoch]
-    wanted = (Status.PAUSED,) if held else (Status.RUNNING, Status.LEASE_EXPIRED)
-    other = [a for a in live if a.epoch >= epoch and (a.status not in wanted or a.topic != topic)]
-    reason = "; ".join(
-        [
-            f"{a.instance} has not acknowledged epoch {epoch} yet (last: {a.epoch}, {a.status} on {a.topic})"
-            for a in late
-        ]
-        + [f"{a.instance} is {a.status} on {a.topic}{_said(a)}" for a in other]
-    )
-    topics = {a.topic for a in live}
-    agreed = topics.pop() if len(topics) == 1 and not late else None
-    if held and not late and all(a.status is Status.PAUSED for a in live):
-        return ParticipantState(participant, "stopped", agreed, states, reason)
-    running = agreed if all(a.status in (Status.RUNNING, Status.LEASE_EXPIRED) for a in live) else None
-    return ParticipantState(participant, "running", running, states, reason)
-
-
-def _said(ack: Ack) -> str:
-    return f" ({ack.reason})" if ack.reason else ""
-
-
-def _doubts(live: Sequence[Ack], ages: dict[str, float], clock_ahead: float | None) -> list[str]:
-    doubts = []
-    for ack in sorted(live, key=lambda a: a.instance):
-        age = ages[ack.instance]
-        if age < -MAX_CLOCK_SKEW_S:
-            doubts.append(
-                f"the last word of {ack.instance} lies {-age:.1f} s ahead of this machine's clock, which runs behind "
-                "the broker's: a lease would be over there before it is here; set this machine's clock"
-            )
-        elif age * 1000 > MISSED_HEARTBEATS * ack.heartbeat_ms:
-            doubts.append(
-                f"{ack.instance} is silent for {age:.0f} s (last: {ack.status} on {ack.topic}); if it is dead, it "
-                f"counts as gone after {ack.gone_ms / 1000:.0f} s, else look at it"
-            )
-        elif ack.status is Status.BLIND:
-            doubts.append(f"{ack.instance} cannot read the route{_said(ack)}")
-        else:
-            ahead = ack.at.timestamp() - (ack.broker_ms or 0) / 1000 - (clock_ahead or 0.0)
-            if ahead > MAX_CLOCK_SKEW_S:
-                doubts.append(
-                    f"the clock of {ack.instance} runs {ahead:.1f} s ahead, so it would end a lease too early; "
-                    "set its clock"
-                )
-    return doubts
-
-
-def _why_gone(mine: Sequence[Ack], ages: dict[str, float]) -> str:
-    silent = [a for a in mine if a.status is not Status.GONE]
-    if not silent:
-        return f"all {len(mine)} known instances have said good-bye"
-    who = ", ".join(f"{a.instance} ({ages[a.instance]:.0f} s)" for a in sorted(silent, key=lambda a: a.instance)[:5])
-    return f"no live instance: {who} went silent without a good-bye, for longer than they may still write"
-
-
 def _instance(ack: Ack) -> InstanceState:
     seen = None if ack.broker_ms is None else datetime.fromtimestamp(ack.broker_ms / 1000, UTC)
     return InstanceState(
-        ack.instance, ack.status.value, ack.topic, ack.epoch, dict(ack.offsets), seen, ack.principal, ack.gone_ms
+        ack.instance, ack.status.value, ack.topic, ack.epoch, dict(ack.offsets), seen, ack.principal, ack.armed_gone_ms
     )

@@ -4,29 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.findings import Finding, Level
+from topicshift.core.findings import CodeDoc, Finding, Level, find
 from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, Rule
 from topicshift.core.impact.report import Impact, Kind
 
-CODES: dict[str, str] = {
-    "TS701": "Records were placed by several partitioner rules.",
-    "TS702": "More records than allowed lie where no known rule puts their key.",
-    "TS703": "Records are from before an earlier in-place increase.",
-    "TS704": "A partition of the source is hot.",
-    "TS705": "A candidate count leaves a hot partition, or the hottest key sets the bound.",
-    "TS706": "Keys begin with schema ids (Confluent wire format).",
-    "TS707": "Keys already lie in more than one partition.",
-    "TS708": "The topic is unkeyed: it may be altered in place.",
-    "TS709": "Some records have a key and some have none.",
-    "TS710": "The topic's rule is not the one that the predictions take.",
-    "TS711": "There was no record to judge by.",
-    "TS712": "The figures come from a sample.",
-    "TS713": "What an in-place increase now would let be overtaken; a migration does not.",
-    "TS714": "Too few keys to be sure of the rule.",
-    "TS715": "The report shows keys as they are.",
-    "TS716": "All records without a key lie in one partition.",
-    "TS717": "Some records have an empty key.",
-}
+CODES: tuple[CodeDoc, ...] = (
+    CodeDoc(
+        "TS701",
+        (Level.ERROR,),
+        "Records were placed by several partitioner rules.",
+        "Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
+        "assess again; an application that works the partition out itself needs the right count.",
+    ),
+    CodeDoc(
+        "TS702",
+        (Level.ERROR,),
+        "More records than allowed lie where no known rule puts their key.",
+        "Find the producer that sets the partition itself or brings its own partitioner, and decide what it "
+        "shall do on the target.",
+    ),
+    CodeDoc(
+        "TS703",
+        (Level.WARNING,),
+        "Records are from before an earlier in-place increase.",
+        "Let every group read past these records before the cut-over, which the drain proves anyway.",
+    ),
+    CodeDoc(
+        "TS704",
+        (Level.WARNING,),
+        "A partition of the source is hot.",
+        "See the largest keys: if one of them is the cause, more partitions do not help. Otherwise find the "
+        "producer of the records without a key.",
+    ),
+    CodeDoc(
+        "TS705",
+        (Level.WARNING, Level.INFO),
+        "A candidate count leaves a hot partition, or the hottest key sets the bound.",
+        "Split the hottest keys, or take a smaller count.",
+    ),
+    CodeDoc(
+        "TS706",
+        (Level.WARNING,),
+        "Keys begin with schema ids (Confluent wire format).",
+        "Keep the key's schema unchanged, or serialize keys without a schema registry.",
+    ),
+    CodeDoc(
+        "TS707",
+        (Level.WARNING,),
+        "Keys already lie in more than one partition.",
+        "See the partitioner's findings for the cause.",
+    ),
+    CodeDoc(
+        "TS708",
+        (Level.INFO,),
+        "The topic is unkeyed: it may be altered in place.",
+        "Increase the count in place (kafka-topics.sh --alter); no migration is needed.",
+    ),
+    CodeDoc("TS709", (Level.INFO,), "Some records have a key and some have none.", "Nothing, if that is meant."),
+    CodeDoc(
+        "TS710",
+        (Level.WARNING,),
+        "The topic's rule is not the one that the predictions take.",
+        "Set partitioner=murmur2_random in the producers with the switch, so that every language agrees; set "
+        "or take out the count of an application that works the partition out itself.",
+    ),
+    CodeDoc(
+        "TS711",
+        (Level.WARNING,),
+        "There was no record to judge by.",
+        "Repeat the assessment when records are there, or widen --from and --to.",
+    ),
+    CodeDoc(
+        "TS712",
+        (Level.INFO,),
+        "The figures come from a sample.",
+        "Read a larger sample, or everything, where an interval is too wide to decide by.",
+    ),
+    CodeDoc(
+        "TS713",
+        (Level.INFO,),
+        "What an in-place increase now would let be overtaken; a migration does not.",
+        "Nothing for a migration. Before an in-place increase: stop the producers and wait until every group "
+        "has read everything.",
+    ),
+    CodeDoc(
+        "TS714",
+        (Level.INFO,),
+        "Too few keys to be sure of the rule.",
+        "Assess again with more keys, or look at the producers' configuration.",
+    ),
+    CodeDoc(
+        "TS715",
+        (Level.INFO,),
+        "The report shows keys as they are.",
+        "Keep both files where such data may lie, or make them again without --show-keys.",
+    ),
+    CodeDoc(
+        "TS716",
+        (Level.WARNING, Level.INFO),
+        "All records without a key lie in one partition.",
+        "Find the producer that sends them; a partitioner whose name ends in _random spreads them. Assess "
+        "again where they are too few to tell.",
+    ),
+    CodeDoc(
+        "TS717",
+        (Level.WARNING, Level.INFO),
+        "Some records have an empty key.",
+        "Nothing if they are meant to be one key, or need no order; send no key where they need none.",
+    ),
+)
+_DOCS = {doc.code: doc for doc in CODES}
 
 
 GROUPS_NAMED = 5
@@ -40,52 +127,50 @@ def findings(impact: Impact, max_unexplained: float) -> list[Finding]:
     return sorted(found, key=lambda f: (order[f.level], f.code))
 
 
+def _find(
+    impact: Impact, code: str, seen: str, why: str, *, level: Level | None = None, subject: str = "", do: str = ""
+) -> Finding:
+    """A finding of this code; of its first level, about the topic, and with its usual remedy, unless told otherwise."""
+    doc = _DOCS[code]
+    return find(code, level or doc.levels[0], subject or impact.topic, seen, why, do or doc.remedy)
+
+
 def _kind(impact: Impact) -> Iterator[Finding]:
     if impact.kind is Kind.EMPTY:
-        yield Finding(
-            code="TS711",
-            level=Level.WARNING,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS711",
             seen="No record was there to read: the topic is empty, or all its records are expired or out of range.",
             why="Which rule placed the keys and how they spread cannot be told.",
-            do="Repeat the assessment when records are there, or widen --from and --to.",
         )
     elif impact.kind is Kind.UNKEYED:
-        yield Finding(
-            code="TS708",
-            level=Level.INFO,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS708",
             seen=f"None of {impact.records:,} records has a key.",
             why="Without keys no order per key exists that more partitions could break.",
-            do="Increase the count in place (kafka-topics.sh --alter); no migration is needed.",
         )
     elif impact.kind is Kind.MIXED:
-        yield Finding(
-            code="TS709",
-            level=Level.INFO,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS709",
             seen=f"{impact.null_keys:,} of {impact.records:,} records have no key.",
             why="They have no order to keep and spread anew; the figures for keys leave them out.",
-            do="Nothing, if that is meant.",
         )
     if (sample := impact.measured.sample) is not None:
-        yield Finding(
-            code="TS712",
-            level=Level.INFO,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS712",
             seen=f"{sample.records_read:,} records were read, {sample.fraction:.2%} of the offsets.",
             why="Every figure is an estimate; low and high hold the truth with 95 % confidence.",
-            do="Read a larger sample, or everything, where an interval is too wide to decide by.",
         )
     if impact.measured.keys_shown:
-        yield Finding(
-            code="TS715",
-            level=Level.INFO,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS715",
             seen=f"The largest keys are shown as they are, as {impact.measured.keys_shown_to or 'someone'} asked with "
             "--show-keys.",
             why="Keys may be personal data; whoever reads impact.json or impact.html sees them.",
-            do="Keep both files where such data may lie, or make them again without --show-keys.",
         )
     if impact.partitioner.null_keys == "one_partition" and impact.source.partitions > 1:
         yield _null_keys(impact)
@@ -93,10 +178,10 @@ def _kind(impact: Impact) -> Iterator[Finding]:
 
 def _null_keys(impact: Impact) -> Finding:
     sure = impact.partitioner.null_keys_sure
-    return Finding(
-        code="TS716",
+    return _find(
+        impact,
+        "TS716",
         level=Level.WARNING if sure else Level.INFO,
-        subject=impact.topic,
         seen=f"All {impact.null_keys:,} records without a key lie in one of {impact.source.partitions} partitions"
         + (", over too many batches for chance." if sure else "; they are too few bursts to tell a rule from chance."),
         why="A client that hashes a missing key (librdkafka's consistent, murmur2 and fnv1a) or names the partition "
@@ -124,10 +209,10 @@ def _empty_keys(impact: Impact) -> Finding:
         where = "All lie in one partition, and not where the rule of the other keys puts an empty key."
     others = part.name is not None and RULE[part.name].hash != SPREADS_EMPTY_KEYS
     odd = part.empty_keys_sure and (others if spread else part.empty_keys == "one_partition")
-    return Finding(
-        code="TS717",
+    return _find(
+        impact,
+        "TS717",
         level=Level.WARNING if odd else Level.INFO,
-        subject=impact.topic,
         seen=f"{impact.empty_keys:,} records have an empty key, {share:.1%} of the keyed ones. {where}",
         why="librdkafka's default partitioner (consistent_random) spreads empty keys as it does missing ones: such "
         "records have no order to keep, and are left out of what is predicted. Every other client hashes an empty key"
@@ -154,10 +239,9 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
             f"({_when(impact, w.first_slice, w.last_slice)})"
             for w in part.writers
         )
-        yield Finding(
-            code="TS701",
-            level=Level.ERROR,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS701",
             seen=f"Records were placed by several rules: {writers}; unexplained {part.unexplained_share:.1%}.",
             why="Clients that disagree put one key into several partitions: its order is already gone, and the target "
             "inherits the mixture.",
@@ -171,48 +255,40 @@ def _partitioner(impact: Impact, max_unexplained: float) -> Iterator[Finding]:
         yield _unexplained(impact)
     if part.earlier_counts:
         counts = ", ".join(map(str, part.earlier_counts))
-        yield Finding(
-            code="TS703",
-            level=Level.WARNING,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS703",
             seen=f"Some records were placed when the topic had {counts} partition{'' if counts == '1' else 's'}, "
             f"before it had {impact.source.partitions}.",
             why="Keys that moved then have records in two partitions; their old records have no order to the new ones.",
-            do="Let every group read past these records before the cut-over, which the drain proves anyway.",
         )
     if part.name is not None and (part.name != "murmur2" or part.verdict == "fixed_count"):
         yield _other_rule(impact, RULE[part.name])
     if impact.empty_keys and impact.source.partitions > 1:
         yield _empty_keys(impact)
     if not part.sure and part.verdict != "none":
-        yield Finding(
-            code="TS714",
-            level=Level.INFO,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS714",
             seen=f"{impact.distinct_keys:,} distinct keys in {impact.source.partitions} partitions were seen.",
             why="So few agree with some rule by chance; the name of the rule is a guess.",
-            do="Assess again with more keys, or look at the producers' configuration.",
         )
     several = impact.keys_in_several_partitions - (part.empty_keys == "spread")
     if several > 0:
-        yield Finding(
-            code="TS707",
-            level=Level.WARNING,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS707",
             seen=f"{several:,} of {impact.distinct_keys:,} keys have records in more than one partition.",
             why="Between partitions there is no order: for these keys it is already gone.",
-            do="See the partitioner's findings for the cause.",
         )
     if impact.schema_prefixes is not None:
         ids = len(impact.schema_prefixes.ids)
-        yield Finding(
-            code="TS706",
-            level=Level.WARNING,
-            subject=impact.topic,
+        yield _find(
+            impact,
+            "TS706",
             seen=f"{impact.schema_prefixes.keys:,} keys begin with what looks like a schema id; {ids} "
             f"{'id was' if ids == 1 else 'ids were'} seen.",
             why="The hash covers the id, so every new version of the key's schema moves every key elsewhere.",
-            do="Keep the key's schema unchanged, or serialize keys without a schema registry.",
         )
 
 
@@ -228,17 +304,14 @@ def _unexplained(impact: Impact) -> Finding:
         kind = f"{which} in partition {only}, whatever their key: a client names it, or a constant partitioner does."
         if only == 0 and part.verdict == "constant":
             kind += " Or the topic had one partition then, and nothing was written since."
-    return Finding(
-        code="TS702",
-        level=Level.ERROR,
-        subject=impact.topic,
+    return _find(
+        impact,
+        "TS702",
         seen=f"No known rule explains {part.unexplained_share:.1%} of the keyed records. {kind}",
         why="Where these keys go under another count cannot be predicted, and their order may already be gone."
         if only is None
         else "As long as one partition is named, more of them relieve nothing; where these keys go on the target "
         "cannot be predicted.",
-        do="Find the producer that sets the partition itself or brings its own partitioner, and decide what it shall "
-        "do on the target.",
     )
 
 
@@ -251,10 +324,9 @@ def _other_rule(impact: Impact, rule: Rule) -> Finding:
     grown = (
         f" If the topic has grown from {count} since its last record, they have not." if own != rule.home_made else ""
     )
-    return Finding(
-        code="TS710",
-        level=Level.WARNING,
-        subject=impact.topic,
+    return _find(
+        impact,
+        "TS710",
         seen=f"The keys are placed by {rule.name} ({', '.join(rule.clients[:2])}){over}, not by murmur2 over {n}.",
         why="Applications that work the partition out themselves usually have the count in their configuration or "
         f"code, and go on to fill as many partitions of the target, and no others.{grown}"
@@ -278,9 +350,9 @@ def _skew(impact: Impact) -> Iterator[Finding]:
     for p in impact.source.hot_partitions:
         here, keyed = impact.source.partition_records[p], impact.source.keyed_partition_records[p]
         burst = impact.partitioner.null_keys == "one_partition" and not impact.partitioner.null_keys_sure
-        yield Finding(
-            code="TS704",
-            level=Level.WARNING,
+        yield _find(
+            impact,
+            "TS704",
             subject=f"{impact.topic}[{p}]",
             seen=f"Partition {p} has {here / sum(impact.source.partition_records):.1%} of the records"
             + (f", {1 - keyed / here:.0%} of them without a key." if keyed < here else "."),
@@ -298,8 +370,9 @@ def _skew(impact: Impact) -> Iterator[Finding]:
         if not c.hot_partitions and not too_many:
             continue
         share = impact.limits.hottest_key_share or 0.0
-        yield Finding(
-            code="TS705",
+        yield _find(
+            impact,
+            "TS705",
             level=Level.WARNING if c.hot_partitions else Level.INFO,
             subject=f"candidates[{c.partitions}]",
             seen=f"With {c.partitions} partitions the hottest has {c.max_partition_share or 0:.1%} of the keyed "
@@ -307,7 +380,6 @@ def _skew(impact: Impact) -> Iterator[Finding]:
             why=f"A key lies in one partition, so beyond {useful} partitions no count lowers the hottest one."
             if too_many
             else "That partition stays the bottleneck.",
-            do="Split the hottest keys, or take a smaller count.",
         )
 
 
@@ -326,13 +398,10 @@ def _in_place(impact: Impact) -> Iterator[Finding]:
         for records, partitions, group in behind[:GROUPS_NAMED]
     )
     more = f"; and {len(behind) - GROUPS_NAMED} groups more" if len(behind) > GROUPS_NAMED else ""
-    yield Finding(
-        code="TS713",
-        level=Level.INFO,
-        subject=impact.topic,
+    yield _find(
+        impact,
+        "TS713",
         seen=f"Unread records of keys that would move, by group: {named}{more}.",
         why="After an in-place increase newer records of these keys could be read before them. A migration to another "
         "topic lets no group read the target before it has read these.",
-        do="Nothing for a migration. Before an in-place increase: stop the producers and wait until every group has "
-        "read everything.",
     )

@@ -1,38 +1,52 @@
-"""What an orchestrator may write into the route next: pause, point, open, for producers and for consumer groups. Pure.
+"""What an orchestrator may write into the route next: arm, pause, point, open, for producers and consumer groups. Pure.
 
 Each function returns the next record, or None where the route is as wanted already; it raises where a guard says no.
+Routes are as :func:`topicshift.core.route.records.parse_route` read them: judged, with the end of each pause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.core.errors import OwnershipLost, Refused
-from topicshift.core.route.records import GroupRoute, Route, State, utc_text
+from topicshift.core.route.fields import MAX_COUNT
+from topicshift.core.route.records import POINT_MARGIN_MS, Ack, GroupRoute, Route, State
 
-LEASE_MARGIN_S = 2.0
-"""So much of a lease must be left for a paused route to be pointed elsewhere."""
+GROUP_LEASE_MS = 60_000
+"""The shortest pause of a group, ms."""
 
-GROUP_LEASE_S = 60.0
-"""The lease of a group's own pause where the freeze's lease is over or absent."""
+LEASE_SLACK_MS = 2000
+"""A pause is not written anew for a lease that ends later by less, ms."""
+
+EPOCH_JUMP = 1_000_000
+"""An instance that says it obeyed an epoch further ahead of the record than this is not believed."""
 
 
 @dataclass(frozen=True)
 class Act:
-    """On whose behalf, and when, a route is changed. ``claim``: the journal's epoch; ``lease_until`` ends a pause."""
+    """On whose behalf, and when, a route is changed.
+
+    ``claim`` is the journal's epoch. ``now_ms`` are the bounds of the brokers' time. ``lease_ms`` is how long a pause
+    may last from now. ``acked_epoch`` is the highest epoch that an instance obeyed: a route that lost its record goes
+    on above it.
+    """
 
     logical: str
     source: str
     target: str
     migration: str
     claim: int
-    now: datetime
-    lease_until: datetime | None = None
+    now_ms: tuple[int, int]
+    lease_ms: int | None = None
     acked_epoch: int = 0
-    """The highest epoch that any instance has acknowledged: a route that lost its record goes on above it."""
+
+
+def obeyed_epoch(route: Route | None, acks: Iterable[Ack]) -> int:
+    """The highest epoch that an instance obeyed, those left out that cannot be believed."""
+    most = (route.epoch if route else 0) + EPOCH_JUMP
+    return max((a.epoch for a in acks if a.epoch <= most), default=0)
 
 
 def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
@@ -46,12 +60,13 @@ def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
                 f"has epoch {act.claim}: a newer run owns the migration. This one must stop."
             )
         return
-    paused = [g for g, e in route.groups.items() if e.holds(act.now)]
-    if route.holds(act.now) or paused:
+    early = act.now_ms[0]
+    paused = [g for g, e in route.groups.items() if e.holds(early)]
+    if route.holds(early) or paused:
         what = f"groups {', '.join(paused)}" if paused else "its producers"
         raise Refused(
             f"The route of {route.logical} is paused ({what}) by migration {route.migration} at epoch {route.epoch}. "
-            "Wait until that run is done or its lease has run out."
+            "Wait until that run is done or its pause is over."
         )
     if not takes_over:
         raise Refused(
@@ -60,11 +75,22 @@ def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
         )
 
 
+def next_epoch(route: Route | None, acked_epoch: int) -> int:
+    """The epoch of the next record. Raises ``Refused`` where epochs have run out."""
+    epoch = max(route.epoch if route else 0, acked_epoch) + 1
+    if epoch > MAX_COUNT:
+        raise Refused(f"Epoch {epoch} is higher than clients read ({MAX_COUNT}). Somebody wrote a wrong route by hand.")
+    return epoch
+
+
 def _next(route: Route | None, act: Act, **changes: Any) -> Route:
     base = route or Route(act.logical, act.source, State.OPEN, 0)
+    # What a record says of itself alone is not repeated: the length of a pause that began before it, a judgement.
+    base = replace(base, lease_ms=None, valid_before_ms=None, else_active=None, broker_ms=None, voided=None)
+    base = replace(base, groups={n: replace(g, lease_ms=None) for n, g in base.groups.items()})
     return replace(
         base,
-        epoch=max(base.epoch, act.acked_epoch) + 1,
+        epoch=next_epoch(route, act.acked_epoch),
         source=act.source,
         target=act.target,
         migration=act.migration,
@@ -75,23 +101,45 @@ def _next(route: Route | None, act: Act, **changes: Any) -> Route:
 
 def _held(route: Route | None, groups: Collection[str], topic: str) -> dict[str, GroupRoute]:
     """The groups of the record, with those that have no entry yet held to ``topic``."""
-    entries = dict(route.groups) if route else {}
+    entries = {n: replace(g, lease_ms=None) for n, g in route.groups.items()} if route else {}
     return {**{g: GroupRoute(topic) for g in sorted(groups) if g not in entries}, **entries}
 
 
+# ------------------------------------------------------------------------------------------------ arming
+
+
+def arm(route: Route | None, act: Act) -> Route | None:
+    """The record that arms the route, or None if this migration has armed it. Producers go on."""
+    _owned(route, act, takes_over=True)
+    if route is not None and route.armed and (route.migration, route.claim) == (act.migration, act.claim):
+        return None
+    return _next(route, act, armed=next_epoch(route, act.acked_epoch))
+
+
+def disarm(route: Route | None, act: Act) -> Route | None:
+    """The record that disarms the route, or None if it is not armed, or another migration's by now."""
+    if route is None or not route.armed or route.migration not in (None, act.migration):
+        return None
+    _owned(route, act, takes_over=True)
+    return _next(route, act, armed=0)
+
+
+# ------------------------------------------------------------------------------------------------ producers
+
+
 def pause_producers(route: Route | None, act: Act, groups: Collection[str] = ()) -> Route | None:
-    """The record that pauses the producers where they are, or None if they are paused already, with this lease.
+    """The record that pauses the producers where they are, or None if they are paused already, for as long.
 
     ``groups`` are consumer groups that read the source: those without an entry are held to it, so that none follows
-    ``active`` before it is released. A later lease renews a pause at the same epoch while that has not run out.
-    Raises ``Refused`` without a lease, for one that is over, and when the producers are not on the source (on one of
-    two topics, once the route is this migration's own: that is how a rollback stops them on the target).
+    ``active`` before it is released. A longer lease is a new pause, which every instance acknowledges anew. Raises
+    ``Refused`` without a lease, and when the producers are not on the source (on one of two topics, once the route is
+    this migration's own: that is how a rollback stops them on the target).
     """
     _owned(route, act, takes_over=True)
-    if act.lease_until is None or act.lease_until <= act.now:
+    if act.lease_ms is None or act.lease_ms <= 0:
         raise Refused(
-            f"Producers of {act.logical} are not paused without a lease that lies ahead (lease_until="
-            f"{act.lease_until and utc_text(act.lease_until)}): if this run died they would stand still for ever."
+            f"Producers of {act.logical} are not paused without a lease that lies ahead (left: {act.lease_ms} ms): if "
+            "this run died they would stand still for ever."
         )
     own = route is not None and route.migration == act.migration
     if route is not None and route.active != act.source and not (own and route.active == act.target):
@@ -99,19 +147,20 @@ def pause_producers(route: Route | None, act: Act, groups: Collection[str] = ())
             f"Producers of {act.logical} are on {route.active}, not on {act.source}, which this migration moves. "
             f"Name {route.active} as the source."
         )
-    if route is not None and own and route.holds(act.now):
-        if route.lease_until is not None and act.lease_until <= route.lease_until and route.claim == act.claim:
-            return None
-        until = max(act.lease_until, route.lease_until or act.lease_until)
-        return replace(route, lease_until=until, claim=act.claim)
-    return _next(route, act, state=State.PAUSED, lease_until=act.lease_until, groups=_held(route, groups, act.source))
+    late = act.now_ms[1]
+    mine = route is not None and own and route.claim == act.claim and not route.voided
+    if mine and route is not None and route.holds(late + act.lease_ms - LEASE_SLACK_MS):
+        return None
+    epoch = next_epoch(route, act.acked_epoch)
+    paused = {"state": State.PAUSED, "lease_ms": act.lease_ms, "until_ms": None, "pause": epoch}
+    return replace(_next(route, act, groups=_held(route, groups, act.source)), **paused)  # type: ignore[arg-type]
 
 
 def point_producers(route: Route | None, act: Act, topic: str) -> Route | None:
     """The record that points paused producers to ``topic``, or None if they are pointed there already.
 
-    Raises ``Refused`` unless they are paused by this migration and its lease lasts for the margin at least: producers
-    whose lease runs out go on by themselves, some on the old record and some on the new.
+    Raises ``Refused`` unless they are paused by this migration and the record can still be stamped in time. One that
+    is stamped too late is void, and says itself where producers are then.
     """
     if route is not None and route.active == topic and (route.state is State.OPEN or route.migration == act.migration):
         _owned(route, act, takes_over=True)
@@ -119,29 +168,29 @@ def point_producers(route: Route | None, act: Act, topic: str) -> Route | None:
     if route is None and topic == act.source:
         return None
     _owned(route, act, takes_over=False)
-    if route is None or route.state is not State.PAUSED or route.lease_until is None:
+    if route is None or route.state is not State.PAUSED or route.until_ms is None:
         where = route.active if route else act.source
         raise Refused(
             f"Producers of {act.logical} run on {where}; pointing them to {topic} without a pause would cross the "
             "order of keys. Stop them first."
         )
-    left = (route.lease_until - act.now).total_seconds()
-    if left < LEASE_MARGIN_S:
+    left_ms = route.until_ms - POINT_MARGIN_MS - act.now_ms[1]
+    if left_ms <= 0 or route.voided:
         raise Refused(
-            f"The lease of the pause of {act.logical} has {left:.1f} s left, less than the margin of "
-            f"{LEASE_MARGIN_S:g} s, so producers may go on with {route.active} by themselves. Not pointed to {topic}."
+            f"The pause of {act.logical} ends in {(left_ms + POINT_MARGIN_MS) / 1000:.1f} s, less than the margin of "
+            f"{POINT_MARGIN_MS / 1000:g} s, so its producers go on with {route.active}. Not pointed to {topic}. Stop "
+            "them again."
         )
-    return _next(route, act, active=topic)
+    pointed = _next(route, act, active=topic)
+    return replace(pointed, valid_before_ms=route.until_ms - POINT_MARGIN_MS, else_active=route.active)
 
 
-def last_moment(route: Route | None, wanted: Route, now: datetime) -> datetime | None:
-    """When it is too late to write ``wanted`` over ``route``: paused producers are pointed within their lease only.
-
-    A write may have to be tried again for longer than the decision's margin lasts. None where no lease is in the way.
-    """
-    if route is None or not route.holds(now) or route.lease_until is None or wanted.active == route.active:
-        return None
-    return route.lease_until - timedelta(seconds=LEASE_MARGIN_S)
+def seconds_to_point(route: Route | None, wanted: Route, act: Act) -> float | None:
+    """How long ``wanted`` may be tried to be written, seconds; None where it is not bound to the end of a pause."""
+    if wanted.valid_before_ms is not None:
+        return max(0.0, (wanted.valid_before_ms - act.now_ms[1]) / 1000)
+    begins = wanted.lease_ms is not None and (route is None or wanted.pause != route.pause)
+    return LEASE_SLACK_MS / 1000 if begins else None  # later, the pause would outlast what it was decided for
 
 
 def open_producers(route: Route | None, act: Act) -> Route | None:
@@ -153,12 +202,10 @@ def open_producers(route: Route | None, act: Act) -> Route | None:
     _owned(route, act, takes_over=True)
     if route is None or (route.state is State.OPEN and (route.migration != act.migration or route.claim == act.claim)):
         return None
-    return _next(route, act, state=State.OPEN, lease_until=None)
+    return replace(_next(route, act), state=State.OPEN, until_ms=None)
 
 
-def _group_lease(act: Act) -> datetime:
-    least = act.now + timedelta(seconds=GROUP_LEASE_S)
-    return least if act.lease_until is None else max(least, act.lease_until)
+# ------------------------------------------------------------------------------------------------ groups
 
 
 def group_entry(route: Route | None, group: str, logical: str) -> GroupRoute:
@@ -172,10 +219,16 @@ def pause_groups(route: Route | None, act: Act, groups: Collection[str]) -> Rout
     """The record that stops consumer groups where they are (they commit and leave), or None if they are stopped."""
     _owned(route, act, takes_over=True)
     entries = _held(route, groups, act.source)
-    if all(entries[g].holds(act.now) for g in groups):
+    running = [g for g in groups if not entries[g].holds(act.now_ms[1])]
+    if not running:
         return None
-    stopped = {g: replace(entries[g], state=State.PAUSED, lease_until=_group_lease(act)) for g in groups}
-    return _next(route, act, groups={**entries, **stopped})
+    paused = {
+        "state": State.PAUSED,
+        "lease_ms": max(GROUP_LEASE_MS, act.lease_ms or 0),
+        "until_ms": None,
+        "pause": next_epoch(route, act.acked_epoch),
+    }
+    return _next(route, act, groups={**entries, **{g: replace(entries[g], **paused) for g in running}})  # type: ignore[arg-type]
 
 
 def point_groups(route: Route | None, act: Act, groups: Collection[str], topic: str) -> Route | None:
@@ -198,11 +251,12 @@ def open_groups(route: Route | None, act: Act, groups: Collection[str]) -> Route
     _owned(route, act, takes_over=True)
     if route is None:
         return None
-    stopped = [g for g in groups if g in route.groups and route.groups[g].state is State.PAUSED]
+    entries = _held(route, (), act.source)
+    stopped = [g for g in groups if g in entries and entries[g].state is State.PAUSED]
     if not stopped:
         return None
-    opened = {g: replace(route.groups[g], state=State.OPEN, lease_until=None) for g in stopped}
-    return _next(route, act, groups={**route.groups, **opened})
+    opened = {g: replace(entries[g], state=State.OPEN, until_ms=None) for g in stopped}
+    return _next(route, act, groups={**entries, **opened})
 
 
 def find_route(

@@ -1,0 +1,101 @@
+"""How the two topics of the route must be configured, and what is wrong with them as they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topicshift.core.kafka.cluster import TopicInfo
+from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
+
+_STAMPED = {"message.timestamp.type": "LogAppendTime"}
+_FOR_EVER = {"cleanup.policy": "compact", **_STAMPED}
+_WEEK_MS = 7 * 86_400_000
+_DAY_MS = 86_400_000
+
+CONFIGS: Mapping[str, Mapping[str, str]] = {
+    ROUTES_TOPIC: _FOR_EVER,
+    ACKS_TOPIC: {
+        # Heartbeats pile up: small segments, compacted often, and instances that are long gone leave at last.
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(_WEEK_MS),
+        "segment.ms": "600000",
+        "max.compaction.lag.ms": "600000",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "600000",
+        **_STAMPED,
+    },
+}
+"""What the topics are made with."""
+
+_WHY = {
+    "partitions": "records of one logical topic must lie in one order",
+    "replication factor": "with fewer replicas than brokers allow, a lost broker loses the route",
+    "cleanup.policy": "a record that expires lets a restarted producer write to the old topic",
+    "message.timestamp.type": "the end of a pause and the age of an acknowledgement count from the brokers' stamps",
+    "min.insync.replicas": "an acknowledged record could be on one broker only",
+    "retention.ms": "the last word of an instance would be gone before it counts as gone",
+    "retention.bytes": "the last word of an instance would be gone before it counts as gone",
+}
+
+
+@dataclass(frozen=True)
+class TopicProblem:
+    """One thing that is wrong with a topic of the route. ``mend``: the config that mends it, None if none does."""
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    mend: tuple[str, str] | None = None
+
+    @property
+    def text(self) -> str:
+        """In words: what was seen, why it matters, what to do."""
+        do = (
+            f"Mend it: topicshift route init (it sets {self.mend[0]}={self.mend[1]})."
+            if self.mend
+            else "No config mends that; docs/route-protocol.md says how to make the topic anew without losing a route."
+        )
+        return f"{self.topic} has {self.setting} {self.found}, not {self.wanted}: {_WHY[self.setting]}. {do}"
+
+
+def replicas_for(brokers: int) -> int:
+    """The replication factor of both topics."""
+    return min(3, max(1, brokers))
+
+
+def topic_problems(topic: TopicInfo, brokers: int) -> list[TopicProblem]:
+    """What is wrong with a topic of the route. A config that the broker did not tell is wrong, too."""
+    name, found = topic.name, []
+
+    def value(setting: str) -> str:
+        entry = topic.configs.get(setting)
+        return "unknown" if entry is None or entry.value is None else entry.value
+
+    def wrong(setting: str, seen: str, wanted: str, mend: str | None = None) -> None:
+        found.append(TopicProblem(name, setting, seen, wanted, None if mend is None else (setting, mend)))
+
+    if topic.partitions != 1:
+        wrong("partitions", str(topic.partitions), "1")
+    replicas = replicas_for(brokers)
+    if topic.replication_factor < replicas:
+        wrong("replication factor", str(topic.replication_factor), f"at least {replicas}")
+    policy = {p.strip() for p in value("cleanup.policy").split(",")}
+    right = CONFIGS[name]["cleanup.policy"]
+    if policy != {"compact"} and not (name == ACKS_TOPIC and policy == {"compact", "delete"}):
+        wrong("cleanup.policy", value("cleanup.policy"), right, right)
+    if value("message.timestamp.type") != "LogAppendTime":
+        wrong("message.timestamp.type", value("message.timestamp.type"), "LogAppendTime", "LogAppendTime")
+    insync = max(1, min(topic.replication_factor, replicas) - 1)
+    if not value("min.insync.replicas").isdigit() or int(value("min.insync.replicas")) < insync:
+        wrong("min.insync.replicas", value("min.insync.replicas"), f"at least {insync}", str(insync))
+    if name == ACKS_TOPIC and "delete" in policy:
+        for setting, least, good in (("retention.ms", _DAY_MS, str(_WEEK_MS)), ("retention.bytes", None, "-1")):
+            if not _keeps(value(setting), least):
+                wrong(setting, value(setting), "-1" if least is None else f"at least {least}, or -1", good)
+    return found
+
+
+def _keeps(value: str, least: int | None) -> bool:
+    return value == "-1" or (least is not None and value.isdigit() and int(value) >= least)
