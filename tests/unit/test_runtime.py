@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from fastapi.testclient import TestClient
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.errors import SpecError, Transient
+from topicshift.core.spec.model import Spec
+from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift_airflow import runtime
 
 
@@ -161,3 +165,24 @@ def test_a_journal_in_a_local_file_is_refused_where_tasks_run_on_several_machine
     else:
         monkeypatch.setattr("topicshift.adapters.journal.SqlJournal", lambda url, create: url)
         assert str(runtime.open_journal()).startswith(str(uri or "sqlite:")[:6])
+
+
+def test_a_freeze_begins_within_its_window_or_in_the_patience_after_the_last_answer() -> None:
+    clock = ManualClock()
+    journal = FakeJournal(clock)
+    claim = journal.claim(cluster_id="c", source="a", target="b", owner="o", spec={}, owner_alive=lambda _: True)
+    spec = {"source": "a", "partitions": 2, "producers": [{"name": "p"}], "consumers": [{"name": "c", "group": "c"}]}
+    window = {"cron": "0 2 * * *", "timezone": "UTC", "duration": "2h"}
+    began = clock.now()
+
+    def until(kind: str, **more: Any) -> Any:
+        run = SimpleNamespace(run_type=kind, start_date=began, run_after=began)
+        found = Spec.model_validate({**spec, **more})
+        return runtime.begin_by({"dag_run": run}, found, journal, claim.migration_id)
+
+    assert until("scheduled", window=window) == began + timedelta(hours=2)
+    assert until("manual", window=window) == until("manual") == began + timedelta(hours=12)
+    clock.advance(13 * 3600)
+    journal.event(claim, "approved", "user:kim", {"act": "approve.plan"})
+    assert until("manual") == clock.now() + timedelta(hours=12), "a person may take days for the plan"
+    assert until("scheduled", window=window) == began + timedelta(hours=2)

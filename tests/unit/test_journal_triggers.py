@@ -1,0 +1,98 @@
+"""Waits that look at the journal: for an answer that is given elsewhere, and over a freeze."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
+from tests.unit.airflow_world import Airflow
+
+from topicshift.acts.questions import name_of
+from topicshift.core.engine.words import Step
+from topicshift.core.errors import Transient
+from topicshift_airflow import abandoned
+from topicshift_airflow.triggers import journal as triggers
+from topicshift_airflow.triggers.journal import AnswerTrigger, ClockTrigger, FreezeTrigger
+
+LATER = 4_000_000_000.0
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    made = Airflow(monkeypatch, approvals={"plan": "required", "cutover": "required", "retire": "auto"})
+    monkeypatch.setattr(triggers, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("topicshift_airflow.runtime.open_journal", lambda: made.world.journal)
+    monkeypatch.setattr(made.world.journal, "close", lambda: None)
+    return made
+
+
+async def first(trigger: Any) -> dict[str, Any]:
+    async for event in trigger.run():
+        return dict(event.payload)
+    raise AssertionError("no event")
+
+
+def after_looks(monkeypatch: pytest.MonkeyPatch, looks: int, act: Callable[[], object]) -> None:
+    """Do something once the trigger has looked so many times."""
+    seen, real = [0], asyncio.sleep
+
+    async def sleep(_: float) -> None:
+        seen[0] += 1
+        if seen[0] == looks:
+            act()
+        await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+
+
+def test_it_waits_until_a_moment() -> None:
+    assert asyncio.run(first(ClockTrigger(moment=0.0))) == {"status": "moment"}
+
+
+def test_an_answer_that_is_given_elsewhere_wakes_the_task(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, withdrawn = airflow.world, []
+
+    def withdraw(ti_id: Any, option: str) -> None:
+        withdrawn.append(option)
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR, detail={}))
+
+    monkeypatch.setattr("topicshift_airflow.airflow_api.withdraw", withdraw)
+    asking = world.asks(until=Step.APPROVE)
+    row = name_of(asking.ask)
+    trigger = AnswerTrigger(
+        migration_id=world.claim.migration_id, row=row, stale=str(uuid4()), option="Reject", moment=LATER
+    )
+    assert AnswerTrigger(**trigger.serialize()[1]).serialize() == trigger.serialize()
+    after_looks(monkeypatch, 4, lambda: world.answer(asking))
+    assert asyncio.run(first(trigger)) == {"status": "changed"}
+    assert withdrawn == ["Reject"], "nobody shall answer the earlier text any more"
+    trigger.moment = 0.0
+    assert asyncio.run(first(trigger)) == {"status": "moment"}
+
+
+def test_the_watch_sees_the_end_of_a_run_and_outlasts_a_journal_that_fails(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = airflow.world
+    world.answer(world.asks(until=Step.APPROVE))
+    airflow.until(Step.STOP_PRODUCERS)
+    alive = [True]
+    monkeypatch.setattr(abandoned, "owner_alive", lambda _: alive[0])
+    monkeypatch.setattr(abandoned, "datetime", type("D", (), {"now": staticmethod(lambda _: world.clock.now())}))
+    real, failures = world.journal.current, [Transient("the database is away"), None]
+
+    def current(migration_id: str) -> Any:
+        error = failures.pop(0) if failures else None
+        if error is not None:
+            raise error
+        return real(migration_id)
+
+    monkeypatch.setattr(world.journal, "current", current)
+    after_looks(monkeypatch, 5, lambda: alive.__setitem__(0, False))
+    assert asyncio.run(first(FreezeTrigger(migration_id=world.claim.migration_id))) == {"status": "abandoned"}
+    assert not failures
