@@ -96,15 +96,14 @@ class Applications(FakeController):
     def __init__(self, world: World, kind: str = "route", *, needs_person: bool = False) -> None:
         super().__init__(kind, needs_person=needs_person)
         self.world = world
-        self.armed = False
 
-    def arm(self, ctx: ControlContext) -> None:
+    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         self.world.fuse.burn()
-        self.armed = True
+        super().arm(ctx, participants)
 
-    def disarm(self, ctx: ControlContext) -> None:
+    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         self.world.fuse.burn()
-        self.armed = False
+        super().disarm(ctx, participants)
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         if not self.needs_person:

@@ -12,11 +12,11 @@ from topicshift.core.engine.words import Row, StepState
 def arm(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Tell participants that a migration is planned, and make what they need before they can report."""
     ctx.intend(Row.ARM, {"at": ctx.clock.now().isoformat()})
-    for controller, _ in ctx.by_kind([*ctx.producers, *ctx.consumers]):
-        for method in ("prepare", "arm"):
-            if hasattr(controller, method):
-                ctx.check_seat()
-                getattr(controller, method)(ctx.control())
+    for controller, members in ctx.by_kind([*ctx.producers, *ctx.consumers]):
+        ctx.check_seat()
+        for done in controller.prepare(ctx.control()):
+            ctx.log(done)
+        controller.arm(ctx.control(), members)
     ctx.finish(Row.ARM, {})
 
 
@@ -27,10 +27,9 @@ def disarm(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def disarm_all(ctx: MigrationContext) -> None:
     """Let every participant follow at leisure again, outside the engine's order (a migration is closed) as well."""
-    for controller, _ in ctx.by_kind([*ctx.producers, *ctx.consumers]):
-        if hasattr(controller, "disarm"):
-            ctx.check_seat()
-            controller.disarm(ctx.control())
+    for controller, members in ctx.by_kind([*ctx.producers, *ctx.consumers]):
+        ctx.check_seat()
+        controller.disarm(ctx.control(), members)
     ctx.finish(Row.ARM, {}, state=StepState.UNDONE)
 
 

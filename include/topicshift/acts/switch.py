@@ -11,6 +11,7 @@ from topicshift.core.engine.forward import seen
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Ask, Row, StepState
+from topicshift.core.errors import OwnershipLost, Refused
 from topicshift.ports import Participant
 
 
@@ -21,13 +22,24 @@ def intend_switch(ctx: MigrationContext, view: View, decision: Decision) -> None
 
 
 def point_producers(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Point producers that are not on the target yet, and start them there, those under a lease first."""
+    """Point producers that are not on the target yet, and start them there, those under a lease first.
+
+    A controller that refuses (its lease is about to end, or the point was too late to count) ends the act: what shows
+    at the next look decides.
+    """
     freeze = view.record.freeze
     control = ctx.control(freeze.lease_until if freeze is not None else None)
     away = {m.name for m in view.record.policy.producers if not seen(view, m).runs_on("target")}
     for controller, members in ctx.by_kind([p for p in ctx.driven(ctx.producers) if p.name in away]):
         ctx.check_seat()
-        controller.point(control, members, ctx.row.target)
+        try:
+            controller.point(control, members, ctx.row.target)
+        except OwnershipLost:
+            raise
+        except Refused as error:
+            ctx.event("point_refused", {"producers": [p.name for p in members], "why": str(error)})
+            ctx.log(f"not pointed to {ctx.row.target}: {error}")
+            return
         ctx.check_seat()
         controller.start(control, members)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
+from topicshift.core.engine.decision import RETELL_S, Decision, Kind, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.view import DrainFact, GroupFact, Member, Record, Unknown, View, Whereabouts
 from topicshift.core.engine.words import Act, Ask, Fact, Row, Step, StepState
 
@@ -243,10 +243,16 @@ def target_stands(view: View) -> Decision | None:
 # -------------------------------------------------------------------------------------------- before the freeze
 
 
-@rule(before_freeze, step=Step.STOP_PRODUCERS)
+@rule(before_freeze, Fact.PRODUCERS, step=Step.STOP_PRODUCERS)
 def armed(view: View) -> Decision | None:
-    """Participants are told that a migration is planned, so that they follow closely."""
-    return None if view.record.done(Row.ARM) else act(Act.ARM, "participants are not armed yet")
+    """Participants are told that a migration is planned, so that they follow closely; again, where some do not."""
+    if not view.record.done(Row.ARM):
+        return act(Act.ARM, "participants are not armed yet")
+    loose = [p.name for p in driven(view) if seen(view, p).armed is False]
+    age = view.age(Act.ARM.value)
+    if loose and (age is None or age >= RETELL_S):
+        return act(Act.ARM, f"not armed: {', '.join(loose)}")
+    return None
 
 
 @rule(before_freeze, Fact.TRANSACTIONS, step=Step.STOP_PRODUCERS)
