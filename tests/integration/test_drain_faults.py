@@ -17,18 +17,16 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 from tests.integration.drain_cases import Kit
 from tests.integration.drain_cases.kit import wait_for
+from tests.integration.real_world import RealWorld
 
 from lab.broker import EmbeddedBroker
 from topicshift import cli
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainInputs
-from topicshift.acts.retention import STEP, lengthen_retention, restore_retention
 from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.drain.certificate import DrainCertificate, Verdict
-from topicshift.core.spec.model import Consumer, Spec
-from topicshift.core.spec.model import Producer as Writer
-from topicshift.testing.fake_journal import FakeJournal
+from topicshift.core.engine.words import Row, Step
 
 ROOT = Path(__file__).parents[2]
 BOUND_S = 60
@@ -173,36 +171,24 @@ def test_retention_passed_the_commit(pair: EmbeddedBroker, tmp_path: Path) -> No
 
 
 def test_retention_is_lengthened_for_a_group_that_is_behind_and_put_back(pair: EmbeddedBroker, tmp_path: Path) -> None:
-    from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.kafka.admin import KafkaAdmin
 
     with Kit(pair, tmp_path) as kit, KafkaAdmin(kit.config) as admin:
         topic = kit.topic(retention_ms=3_600_000)
         kit.produce(topic, 4)
-        group = "g-" + topic
-        spec = Spec(
-            source=topic,
-            partitions=3,
-            producers=[Writer(name="w")],
-            consumers=[Consumer(name="c", group=group)],
-        )
-        reader, journal, clock = KafkaDrainReader.from_config(kit.config), FakeJournal(), SystemClock()
-        claim = journal.claim(cluster_id="c", source=topic, target="x", owner="o", spec={}, owner_alive=lambda _: True)
-        kit.commit(group, topic, {0: 4})
-        assert lengthen_retention(admin, reader, journal, claim, topic, spec, clock) == []
-        kit.commit(group, topic, {0: 1})
-        lines = lengthen_retention(admin, reader, journal, claim, topic, spec, clock)
-        assert "lengthened" in lines[0] and "partition 0" in lines[1]
+        world = RealWorld(pair, admin, topic)
+        kit.commit(world.group, topic, {0: 1})
+        world.advanced(until=Step.CREATE_TARGET)
+        world.advance(until=Step.STOP_PRODUCERS, patience_s=1)
         info = admin.topic(topic)
         assert info is not None and int(info.configs["retention.ms"].value or 0) > 86_400_000
-        row = journal.step(claim.migration_id, STEP)
-        assert row is not None and row.data["before"] == {"retention.ms": "3600000"}
-        assert lengthen_retention(admin, reader, journal, claim, topic, spec, clock)[0] == lines[0]
-        assert restore_retention(admin, journal, claim, topic) == [f"retention.ms of {topic} is 3600000 again"]
+        row = world.data(Row.LENGTHEN_RETENTION)
+        assert row["before"] == {"retention.ms": "3600000"} and "partition 0" in row["why"][0]
+        world.advanced(wanted="rollback")
+        assert world.data(Row.LENGTHEN_RETENTION)["restored"] == [f"retention.ms of {topic} is 3600000 again"]
         info = admin.topic(topic)
         assert info is not None and info.configs["retention.ms"].value == "3600000"
-        assert restore_retention(admin, journal, claim, topic) == []
-        reader.connection.close()
+        world.close()
 
 
 def test_a_broker_goes_and_comes_back(pair: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from tests.integration.real_world import RealWorld
 
 from lab.broker import EmbeddedBroker
-from topicshift.acts.fence import fence, recheck, unfence
-from topicshift.acts.target import create_target, delete_target
+from topicshift.acts.advance import Done
 from topicshift.adapters.kafka.admin import KafkaAdmin
-from topicshift.core.errors import DrainTimedOut, FenceBroken, Unreadable
-from topicshift.core.fence.decision import FenceSettings
+from topicshift.core.engine.words import Ask, Row, Step
+from topicshift.core.errors import FenceBroken, Refused, Transient
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import Acl
-from topicshift.ports import Claim, Participant, ParticipantState
-from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = pytest.mark.broker
 WAIT_S = 15.0
-QUICK = FenceSettings(settle_s=0.3, samples=2, poll_s=0.05, deadline_s=20.0)
-SHORT = QUICK.model_copy(update={"deadline_s": 1.5})
-
-
-class WallClock:
-    """The real time."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+SHORT_S = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +35,11 @@ def admin(secure_broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
         yield made
 
 
-class Migration:
-    """A source with rights, a journal and a claim."""
+class Migration(RealWorld):
+    """A source with rights, and a migration of it whose target is made and whose verifier is ready."""
 
-    def __init__(self, broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> None:
-        self.broker, self.admin, self.source = broker, admin, source
-        self.journal = FakeJournal()
-        self.claim: Claim = self.journal.claim(
-            cluster_id="c",
-            source=source,
-            target=f"{source}-v2",
-            owner="run",
-            spec={},
-            owner_alive=lambda _: True,
-        )
-        self.said: list[str] = []
-        self.foreign = admin.acls()
+    def __init__(self, broker: EmbeddedBroker, admin: KafkaAdmin, source: str, **changes: Any) -> None:
+        self.foreign = admin.acls() if broker.authorizer else frozenset()
         admin.create_topic(source, 3, 1, {})
         self.grants = [
             Acl("TOPIC", source, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW"),
@@ -68,27 +47,23 @@ class Migration:
             Acl("TOPIC", source, "LITERAL", "User:ledger", "*", "READ", "ALLOW"),
             Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:checkout", "*", "IDEMPOTENT_WRITE", "ALLOW"),
         ]
-        admin.create_acls(self.grants)
-        until(lambda: set(self.grants) <= admin.acls(), "the grants show")
+        if broker.authorizer:
+            admin.create_acls(self.grants)
+        super().__init__(broker, admin, source, **changes)
 
-    def participants(self) -> list[ParticipantState]:
-        return [ParticipantState(Participant("checkout", "producer", "route"), "stopped", self.source)]
+    def fence(self, patience_s: float = 20.0) -> FenceRecord:
+        """Go as far as the fence. Raises ``Transient`` with what it waits for after so many seconds."""
+        if self.journal.step(self.claim.migration_id, "create_target") is None:
+            self.drain()
+            self.advanced(until=Step.CREATE_TARGET)
+        self.look(patience_s)
+        return self.context().fence_of(self.record())
 
-    def fence(self, settings: FenceSettings = QUICK, exempt: str = "User:checkout") -> FenceRecord:
-        return fence(
-            self.admin,
-            self.journal,
-            self.claim,
-            WallClock(),
-            self.source,
-            {exempt},
-            settings,
-            self.participants,
-            self.said.append,
-        )
-
-    def unfence(self) -> tuple[Acl, ...]:
-        return unfence(self.admin, self.journal, self.claim, self.source)
+    def look(self, patience_s: float = 0) -> None:
+        """Look at what is fenced. Raises what the engine stops with, and ``Transient`` where it has to wait."""
+        outcome = self.advance(until=Step.STOP_PRODUCERS, patience_s=patience_s)
+        if not isinstance(outcome, Done):
+            raise Transient(str(getattr(outcome, "why", outcome)))
 
     def producer(self, user: str | None, **settings: Any) -> Producer:
         config = {**self.broker.config(user), "linger.ms": 0, "delivery.timeout.ms": 10_000, "log_level": 0}
@@ -107,8 +82,17 @@ class Migration:
         assert producer.flush(WAIT_S) == 0
         return errors
 
+    @property
+    def admin(self) -> KafkaAdmin:
+        """The cluster."""
+        found: KafkaAdmin = self.cluster
+        return found
+
     def clean(self) -> None:
-        self.admin.delete_acls(self.admin.acls() - self.foreign)
+        """Everything of this migration goes."""
+        self.close()
+        if self.broker.authorizer:
+            self.admin.delete_acls(self.admin.acls() - self.foreign)
 
 
 @pytest.fixture
@@ -153,19 +137,29 @@ def test_a_principal_is_denied_while_fenced_and_may_write_again_after(migration:
     legacy, checkout = migration.producer("legacy"), migration.producer("checkout")
     assert migration.write(legacy, 0, 3) == []
     assert migration.write(checkout, 1, 2) == []
-    before = migration.admin.acls()
+    before = migration.acls()
     record = migration.fence()
     assert record.fence_offsets == {0: 3, 1: 2, 2: 0}
     assert [a.principal for a in record.acls_added] == ["User:legacy"]
-    assert migration.admin.acls() == before | set(record.acls_added)
+    assert migration.acls() == before | set(record.acls_added)
     assert migration.write(legacy, 0) == ["TOPIC_AUTHORIZATION_FAILED"]
-    recheck(migration.admin, record)
+    migration.look()
     # The route's own producer is not denied: with a dead orchestrator its lease must end the freeze.
     assert migration.write(checkout, 1) == []
-    assert migration.unfence() == tuple(record.acls_added)
-    assert migration.admin.acls() == before
+    migration.advanced(wanted="resume")
+    assert migration.acls() == before
     # librdkafka keeps a refused topic in mind until its next metadata refresh; a new client asks at once.
     assert migration.write(migration.producer("legacy"), 0) == []
+
+
+def test_after_the_switch_everybody_is_denied(migration: Migration) -> None:
+    migration.write(migration.producer("checkout"), 0, 2)
+    migration.fence()
+    migration.drain()
+    migration.advanced(until=Step.SWITCH_PRODUCERS)
+    assert migration.write(migration.producer("checkout"), 0) == ["TOPIC_AUTHORIZATION_FAILED"]
+    migration.advanced()
+    assert migration.journal.current(migration.claim.migration_id).state == "done"
 
 
 def test_a_reader_with_the_same_principal_goes_on_reading(migration: Migration) -> None:
@@ -195,8 +189,9 @@ def test_a_reader_with_the_same_principal_goes_on_reading(migration: Migration) 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_writer_that_no_deny_holds_is_caught_by_the_offsets(migration: Migration, idempotent: bool) -> None:
     producer = migration.producer("checkout", **{"enable.idempotence": idempotent})
-    with Writer(migration, producer, 2), pytest.raises(DrainTimedOut) as caught:
-        migration.fence(SHORT)
+    migration.advanced(until=Step.CREATE_TARGET)
+    with Writer(migration, producer, 2), pytest.raises(Transient) as caught:
+        migration.fence(SHORT_S)
     text = str(caught.value)
     assert f"{migration.source}[2] grew by " in text
     assert "/s" in text
@@ -208,29 +203,31 @@ def test_a_writer_that_no_deny_holds_is_caught_by_the_offsets(migration: Migrati
         assert "no idempotence" in text
 
 
-def test_a_write_after_the_fence_is_named_at_the_recheck(migration: Migration) -> None:
+def test_a_write_after_the_fence_is_named_and_ends_the_freeze(migration: Migration) -> None:
     quiet, rogue = migration.producer("checkout"), migration.producer("checkout", **{"enable.idempotence": True})
     migration.write(quiet, 0, 5)
     migration.write(rogue, 1, 1)
-    record = migration.fence()
-    recheck(migration.admin, record)
+    before = migration.acls()
+    migration.fence()
+    migration.look()
     migration.write(rogue, 1, 4)
     (trace,) = migration.admin.producers(migration.source, [1])
     with pytest.raises(FenceBroken) as caught:
-        recheck(migration.admin, record)
+        migration.look()
     assert f"{migration.source}[1] grew by 4" in str(caught.value)
     assert f"producer id {trace.producer_id}" in str(caught.value)
     assert f"{migration.source}[0]" not in str(caught.value)
+    assert migration.acls() == before and migration.where() == {(migration.source, True)}
 
 
-def test_a_source_made_again_is_not_the_fenced_one(migration: Migration) -> None:
-    record = migration.fence()
+@pytest.mark.parametrize("how", ["gone", "made again"])
+def test_a_source_made_again_is_not_the_fenced_one(migration: Migration, how: str) -> None:
+    migration.fence()
     migration.admin.delete_topic(migration.source)
-    with pytest.raises(FenceBroken, match="does not exist any more"):
-        recheck(migration.admin, record)
-    migration.admin.create_topic(migration.source, 3, 1, {})
-    with pytest.raises(FenceBroken, match="deleted and made again"):
-        recheck(migration.admin, record)
+    if how == "made again":
+        migration.admin.create_topic(migration.source, 3, 1, {})
+    with pytest.raises(FenceBroken, match="does not exist any more" if how == "gone" else "deleted and made again"):
+        migration.look(5)
 
 
 def test_the_fence_waits_for_a_transaction_and_for_its_marker(migration: Migration) -> None:
@@ -238,8 +235,8 @@ def test_the_fence_waits_for_a_transaction_and_for_its_marker(migration: Migrati
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     migration.write(producer, 0, 2)
-    with pytest.raises(DrainTimedOut) as caught:
-        migration.fence(SHORT)
+    with pytest.raises(Transient) as caught:
+        migration.fence(SHORT_S)
     assert f"transactional id {migration.source}-tx" in str(caught.value)
     assert "Kafka ends it by itself in at most" in str(caught.value)
     timer = threading.Timer(0.4, lambda: producer.commit_transaction(WAIT_S))
@@ -247,26 +244,67 @@ def test_the_fence_waits_for_a_transaction_and_for_its_marker(migration: Migrati
     record = migration.fence()
     timer.join()
     assert record.fence_offsets == {0: 3, 1: 0, 2: 0}
-    recheck(migration.admin, record)
+    migration.look()
 
 
-def test_a_hanging_transaction_is_explained_and_ends_on_a_persons_word(
+def test_a_transaction_of_a_killed_producer_is_waited_for_and_never_offered(migration: Migration) -> None:
+    migration.advanced(until=Step.CREATE_TARGET)
+    kill_in_mid_transaction(migration, timeout_ms=1000)
+    record = migration.fence(60)
+    assert record.fence_offsets[0] == 2, "the coordinator wrote the marker"
+    assert [e["act"] for e in migration.events("asked") if e["act"] == Ask.ABORT_TRANSACTIONS] == []
+
+
+def test_a_hanging_transaction_is_explained_and_ends_on_a_yes_to_exactly_it(
     migration: Migration, secure_broker: EmbeddedBroker
 ) -> None:
+    migration.advanced(until=Step.CREATE_TARGET)
     hang(migration, secure_broker, partition=1)
     (trace,) = migration.admin.producers(migration.source, [1])
     assert trace.txn_start_offset == 0
     assert migration.admin.transactions(migration.source) == []
-    with pytest.raises(DrainTimedOut) as caught:
-        migration.fence(SHORT.model_copy(update={"max_transaction_timeout_s": 60.0}))
-    text = str(caught.value)
-    assert f"open transaction on {migration.source}[1] (producer id {trace.producer_id}, epoch 0" in text
-    assert "hangs" in text
-    assert f"kafka-transactions.sh abort --topic {migration.source} --partition 1 --start-offset 0" in text
+    asking = migration.asks()
+    (key,) = asking.about["abort"]
+    assert (asking.ask, key.split(":")[:2]) == (Ask.ABORT_TRANSACTIONS, ["1", str(trace.producer_id)])
+    migration.show(asking)
+    with pytest.raises(Refused, match="counts for nothing"):
+        migration.answer_late(replace(asking, about={**asking.about, "abort": [key + "1"]}))
     row = migration.admin.offsets(migration.source)[1]
     assert (row.end_committed, row.end) == (0, 1)  # nothing was aborted by itself
-    migration.admin.abort_transaction(migration.source, 1, trace.producer_id, trace.producer_epoch)
+    migration.answer_late(asking, actor="user:somebody")
+    migration.drain()
     assert migration.fence().offsets == {0: 0, 1: 2, 2: 0}
+    trail = [(e.kind, e.actor) for e in migration.journal.events(migration.claim.migration_id)]
+    told = [e for e in trail if e[0].startswith("transaction")]
+    assert told == [("transaction_abort_begun", "user:somebody"), ("transaction_aborted", "user:somebody")]
+
+
+KILLED = """
+import json, sys, time
+from confluent_kafka import Producer
+config, topic = json.loads(sys.stdin.readline())
+producer = Producer(config)
+producer.init_transactions(30)
+producer.begin_transaction()
+producer.produce(topic, key="k", value="v", partition=0)
+producer.flush(30)
+print("open", flush=True)
+time.sleep(600)
+"""
+
+
+def kill_in_mid_transaction(migration: Migration, timeout_ms: int) -> None:
+    """A producer of its own process that is killed with a transaction open."""
+    config = {**migration.broker.superuser_config(), "transactional.id": f"{migration.source}-tx", "log_level": 0}
+    config |= {"transaction.timeout.ms": timeout_ms, "linger.ms": 0}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(json.dumps([config, migration.source]) + "\n")
+        child.stdin.flush()
+        said = child.stdout.readline()
+        child.kill()
+    assert said == "open\n"
 
 
 def hang(migration: Migration, broker: EmbeddedBroker, partition: int) -> None:
@@ -322,66 +360,40 @@ def hang(migration: Migration, broker: EmbeddedBroker, partition: int) -> None:
 
 
 def test_a_broker_that_is_gone_is_unknown_and_never_fenced(topic_name: Callable[..., str]) -> None:
-    name = topic_name()
     with EmbeddedBroker() as broker, KafkaAdmin(broker.config(), timeout_s=2) as admin:
-        admin.create_topic(name, 2, 1, {})
-        journal = FakeJournal()
-        claim = journal.claim(
-            cluster_id="c", source=name, target=f"{name}-v2", owner="run", spec={}, owner_alive=lambda _: True
-        )
-
-        def run(settings: FenceSettings) -> FenceRecord:
-            return fence(admin, journal, claim, WallClock(), name, (), settings, list, lambda _: None)
-
-        record = run(QUICK)
+        migration = Migration(broker, admin, topic_name())
+        record = migration.fence()
         assert record.acls_added == []
         broker.kill()
-        with pytest.raises(Unreadable):
-            recheck(admin, record)
-        with pytest.raises(Unreadable):
-            run(SHORT)
+        with pytest.raises(Transient, match="cannot be"):
+            migration.look()
         broker.restart()
-        until(lambda: admin.offsets(name)[0].end == 0, "the broker answers again")
-        assert run(QUICK) == record
-        recheck(admin, record)
+        until(lambda: admin.offsets(migration.source)[0].end == 0, "the broker answers again")
+        assert migration.fence() == record
+        migration.close()
 
 
-def test_the_target_is_made_with_the_rights_of_the_source(migration: Migration) -> None:
-    from topicshift.core.plan.target import target_acls, target_configs
-
-    admin, source = migration.admin, migration.source
+def test_the_target_is_made_with_the_rights_of_the_source(
+    secure_broker: EmbeddedBroker, admin: KafkaAdmin, topic_name: Callable[..., str]
+) -> None:
+    source = topic_name()
+    migration = Migration(secure_broker, admin, source, target=f"moved-{source}", partitions=7)
     admin.alter_topic_configs(source, set_={"retention.ms": "7200000"})
-    until(lambda: bool(admin.topic(source).configs["retention.ms"].set_here), "the config shows")  # type: ignore[union-attr]
-    seen = admin.topic(source)
-    assert seen is not None
-    target = f"moved-{source}"
-    acls = target_acls(admin.acls(), source, target).acls
     before = admin.acls()
-    topic_id = create_target(
-        admin,
-        migration.journal,
-        migration.claim,
-        name=target,
-        partitions=7,
-        replication_factor=1,
-        configs=target_configs(seen).configs,
-        acls=acls,
-    )
-    made = admin.topic(target)
+    migration.drain()
+    migration.advanced(until=Step.CREATE_TARGET)
+    made = admin.topic(migration.target)
     assert made is not None
-    assert (made.topic_id, made.partitions) == (topic_id, 7)
+    assert (made.topic_id, made.partitions) == (migration.data(Row.CREATE_TARGET)["topic_id"], 7)
     assert {e.name: e.value for e in made.configs.values() if e.set_here} == {"retention.ms": "7200000"}
-    until(lambda: admin.acls() - before == set(acls), "the rights show")
-    assert {(a.principal, a.operation) for a in acls} == {
+    assert {(a.principal, a.operation) for a in admin.acls() - before} == {
         ("User:checkout", "WRITE"),
         ("User:legacy", "ALL"),
         ("User:ledger", "READ"),
     }
     producer = migration.producer("checkout")
-    producer.produce(target, "v")
-    try:
-        assert producer.flush(WAIT_S) == 0
-    except KafkaException as exc:
-        pytest.fail(str(exc))
-    with pytest.raises(Exception, match="has held records"):
-        delete_target(admin, migration.journal, migration.claim)
+    producer.produce(migration.target, "v")
+    assert producer.flush(WAIT_S) == 0
+    with pytest.raises(Refused, match="not free"):
+        migration.advance(wanted="rollback")
+    migration.clean()

@@ -12,23 +12,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from tests.integration.real_world import RealWorld
 
 from lab.broker import EmbeddedBroker
-from topicshift.acts.fence import fence, recheck, rehearse, unfence
-from topicshift.acts.target import create_target, delete_target
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer
+from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import AccessDenied, TopicshiftError, Transient
 from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.kafka.java_client import java_properties
 from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
-from topicshift.core.plan.target import target_acls
 from topicshift.core.route.records import CLOCK_KEY, Route, State
-from topicshift.ports import Participant, ParticipantState
-from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = pytest.mark.broker
 PAGE = Path(__file__).parents[2] / "docs" / "least-privilege.md"
@@ -158,43 +155,29 @@ def test_the_orchestrators_rights_are_enough_for_a_migration(world: World) -> No
     config = world.broker.config("topicshift")
     with KafkaAdmin(config, timeout_s=5) as admin:
         assert admin.cluster().authorizer is True
-        rehearse(admin, world.source)
+        before = {a for a in admin.acls() if a.name == world.source}
         admin.alter_topic_configs(world.source, set_={"retention.ms": "7200000"})
-        journal = FakeJournal()
-        claim = journal.claim(
-            cluster_id="c", source=world.source, target=world.target, owner="r", spec={}, owner_alive=lambda _: True
-        )
-        wanted = target_acls(admin.acls(), world.source, world.target).acls
-        create_target(
+        run = RealWorld(
+            world.broker,
             admin,
-            journal,
-            claim,
-            name=world.target,
-            partitions=2,
-            replication_factor=1,
-            configs={},
-            acls=wanted,
-        )
-        stopped = ParticipantState(Participant("checkout", "producer", "route"), "stopped", world.source)
-        record = fence(
-            admin,
-            journal,
-            claim,
-            _Clock(),
             world.source,
-            (),
-            FenceSettings(settle_s=0.2, poll_s=0.05, deadline_s=WAIT_S),
-            lambda: [stopped],
-            lambda _: None,
+            user="topicshift",
+            target=world.target,
+            partitions=2,
+            producers=[{"name": "checkout", "principal": "User:checkout"}],
+            consumers=[{"name": "c", "group": world.group}],
         )
-        assert [a.principal for a in record.acls_added] == ["User:legacy"]
-        recheck(admin, record)
-        admin.alter_commits(world.group, world.target, {0: 0, 1: 0})
+        run.advanced(until=Step.SWITCH_PRODUCERS)
+        fence = run.data(Row.FENCE)["record"]
+        assert [a["principal"] for a in fence["acls_added"]] == ["User:legacy"]
+        run.advanced(wanted="rollback")
+        assert admin.topic(world.target) is None
+        assert {a for a in admin.acls() if a.name == world.source} == before
+        run.open()
+        run.advanced()
+        assert run.journal.current(run.claim.migration_id).state == "done"
         assert dict(admin.commits([world.group], world.target, [0, 1])[world.group].offsets) == {0: 0, 1: 0}
-        assert world.group in {g.group for g in admin.groups()}
-        assert admin.describe_groups([world.group])[world.group].state == "EMPTY"
-        unfence(admin, journal, claim, world.source)
-        assert delete_target(admin, journal, claim)
+        run.close()
         store = RouteStore(config, timeout_s=5)
         store.prepare(world.source)
         store.write(Route(world.source, world.source, State.OPEN, 1), None)
@@ -203,16 +186,6 @@ def test_the_orchestrators_rights_are_enough_for_a_migration(world: World) -> No
         store.dismiss(world.source, "nobody")
         store.close()
         admin.delete_topic(world.source)
-
-
-class _Clock:
-    def now(self) -> Any:
-        from datetime import UTC, datetime
-
-        return datetime.now(UTC)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 def _alter_acls(admin: KafkaAdmin, world: World) -> None:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.beside import meanwhile
+from tests.integration.real_world import RealWorld
 
 from lab.airflow_api import wait_until
 from lab.broker import EmbeddedBroker
-from topicshift.acts.retire import delete_source, readers
+from topicshift.acts.advance import Done
+from topicshift.acts.retire import readers
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import PreflightFailed
-from topicshift.core.findings import Finding
-from topicshift.core.proof.retirement import retirement_findings
-from topicshift.ports import Claim
-from topicshift.testing.fake_journal import FakeJournal
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 RECORDS = 30
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks follow each other at once."""
+    monkeypatch.setattr("topicshift.acts.retire.SAMPLE_S", 0.5)
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def test_every_kind_of_reader_shows_and_old_commits_do_not(
 
     def all_show() -> bool:
         nonlocal seen
-        seen = readers(admin, source, SystemClock(), sample_s=0.5)
+        seen = readers(admin, source, SystemClock())
         return wanted <= set(seen[0])
 
     feeding = meanwhile(lambda: write(broker, source, 3))
@@ -94,56 +97,34 @@ def test_every_kind_of_reader_shows_and_old_commits_do_not(
         wait_until(all_show, 60, "every reader to show")
     who, unreadable = seen
     assert {g for g in who if g.startswith(source)} == wanted and not unreadable
-    wait_until(
-        lambda: not wanted & set(readers(admin, source, SystemClock(), sample_s=0.5)[0]), 60, "the readers to be gone"
-    )
+    wait_until(lambda: not wanted & set(readers(admin, source, SystemClock())[0]), 60, "the readers to be gone")
 
 
-def test_written_to_or_made_again_it_stays_and_else_it_goes(
-    broker: EmbeddedBroker, admin: KafkaAdmin, source: str
-) -> None:
-    info = admin.topic(source)
-    assert info is not None
-    fence = {p: o.end or 0 for p, o in admin.offsets(source).items()}
-    past = datetime(2026, 1, 1, tzinfo=UTC)
+def retiring(broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> RealWorld:
+    """A migration of this source that is done, and due for its retirement."""
+    made = RealWorld(broker, admin, source, retire={"after": "1s", "scream_test": "1s"})
+    made.drain()
+    made.advanced()
+    admin.alter_topic_configs(source, set_={"retention.ms": "1000"})
+    return made
 
-    def look(topic_id: str, fence_offsets: dict[int, int]) -> list[Finding]:
-        return retirement_findings(
-            source=source,
-            info=admin.topic(source),
-            expected_topic_id=topic_id,
-            fence_offsets=fence_offsets,
-            offsets=admin.offsets(source),
-            readers=(),
-            unreadable=(),
-            due=past,
-            now=past,
-        )
 
-    def delete(topic_id: str, fence_offsets: dict[int, int]) -> None:
-        journal = FakeJournal(SystemClock())
-        claim: Claim = journal.claim(
-            cluster_id="c", source=source, target=f"{source}-v2", owner="run", spec={}, owner_alive=lambda _: True
-        )
-        delete_source(
-            journal.current(claim.migration_id),
-            topic_id=topic_id,
-            admin=admin,
-            journal=journal,
-            claim=claim,
-            clock=SystemClock(),
-            look_again=lambda: look(topic_id, fence_offsets),
-            unfence=lambda: None,
-        )
-
+def test_written_to_or_made_again_it_stays(broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> None:
+    world = retiring(broker, admin, source)
     write(broker, source, 1)
     with pytest.raises(PreflightFailed, match="TS603"):
-        delete(info.topic_id, fence)
+        world.advance(wanted="retire", patience_s=5)
     admin.delete_topic(source)
-    wait_until(lambda: admin.topic(source) is None, 30, "the topic to be gone")
-    again = admin.create_topic(source, 3, 1, {})
+    admin.create_topic(source, 3, 1, {"retention.ms": "1000"})
     with pytest.raises(PreflightFailed, match="TS602"):
-        delete(info.topic_id, fence)
+        world.advance(wanted="retire", patience_s=5)
     assert admin.topic(source) is not None
-    delete(again, {0: 0, 1: 0, 2: 0})
-    wait_until(lambda: admin.topic(source) is None, 30, "the topic to be deleted")
+    world.close()
+
+
+def test_the_source_that_was_migrated_is_deleted(broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> None:
+    world = retiring(broker, admin, source)
+    assert isinstance(world.advance(wanted="retire", patience_s=20), Done)
+    assert admin.topic(source) is None and admin.topic(world.target) is not None
+    assert world.journal.current(world.claim.migration_id).state == "retired"
+    world.close()

@@ -22,7 +22,7 @@ from topicshift.core.engine.words import Act, Row, row_of
 from topicshift.core.kafka.cluster import Acl, GroupMember
 from topicshift.core.spec.io import spec_from_params
 from topicshift.core.spec.model import Spec
-from topicshift.ports import Claim, ControlContext, Participant
+from topicshift.ports import Claim, ControlContext, DrainReader, Executor, Participant
 from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_controllers import FakeController
 from topicshift.testing.fake_journal import FakeEvidence, FakeJournal, ManualClock
@@ -137,6 +137,7 @@ class World:
         self.journal = WorldJournal(self.clock, self.fuse)
         self.evidence = FakeEvidence()
         self.verifier = FakeVerifier()
+        self.executor: Executor = InlineExecutor()
         self.cluster = FakeCluster(authorizer=authorizer, now_ms=lambda: int(self.clock.now().timestamp() * 1000))
         self.controllers = {
             "route": Applications(self),
@@ -196,7 +197,7 @@ class World:
         found = set()
         for p in self.spec.producers:
             apps = self.controllers[p.kind]
-            found.add((apps.topic.get(p.name, SOURCE), apps.running.get(p.name, True)))
+            found.add((apps.topic.get(p.name, self.spec.source), apps.running.get(p.name, True)))
         return found
 
     def acls(self, topic: str = SOURCE) -> set[Acl]:
@@ -216,19 +217,27 @@ class World:
         )
         return claim
 
+    def tick(self) -> None:
+        """No two processes begin at the same moment."""
+        self.clock.advance(0.001)
+
+    def reader(self) -> DrainReader:
+        """What certificates are made from."""
+        return AdminDrainReader(self.cluster, self._tails)
+
     def context(self, holder: str | None = None, *, spark: bool = True, owner: str | None = None) -> MigrationContext:
         """A new process that advances the migration; ``spark``: whether it runs Spark jobs."""
         self.processes += 1
-        self.clock.advance(0.001)  # no two processes begin at the same moment
+        self.tick()
         row = self.journal.current(self.claim.migration_id)
         return MigrationContext(
             ports=Ports(
                 journal=self.journal,
                 evidence=self.evidence,
                 clock=self.clock,
-                executor=InlineExecutor(),
+                executor=self.executor,
                 make_admin=lambda: self.cluster,
-                make_reader=lambda: AdminDrainReader(self.cluster, self._tails),
+                make_reader=self.reader,
                 make_controller=lambda kind, _admin: self.controllers[kind],
                 verifier=self.verifier,
                 run_job=self._job if spark else None,

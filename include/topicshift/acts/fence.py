@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +11,14 @@ from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import NotFound, TopicshiftError
-from topicshift.core.fence.acls import added_by, concerning, deny_bindings, wide_deny
+from topicshift.core.fence.acls import (
+    RouteProducer,
+    added_by,
+    concerning,
+    deny_bindings,
+    exemptions,
+    wide_deny,
+)
 from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
@@ -47,9 +53,8 @@ def _order(ctx: MigrationContext) -> dict[str, Any]:
     topic, acls, states = answers["topic"], answers["acls"], answers["states"]
     if topic is None:
         raise NotFound(f"topic {ctx.row.source} does not exist, so there is nothing to fence. Find out who deleted it.")
-    exempt = {p.principal for p in driven if p.principal}
-    exempt |= {i.principal for s in states for i in s.instances if i.principal}
-    plan = deny_bindings(acls, ctx.row.source, exempt, _unnamed(states))
+    exempt, unsure = exemptions(acls, ctx.row.source, [_route_producer(s) for s in states])
+    plan = deny_bindings(acls, ctx.row.source, exempt, unsure)
     return {
         "topic": ctx.row.source,
         "topic_id": topic.topic_id,
@@ -61,11 +66,9 @@ def _order(ctx: MigrationContext) -> dict[str, Any]:
     }
 
 
-def _unnamed(states: Iterable[ParticipantState]) -> list[str]:
-    """Producers under a controller whose principal neither the spec nor their own acknowledgements tell."""
-    return [
-        s.participant.name for s in states if not s.participant.principal and not any(i.principal for i in s.instances)
-    ]
+def _route_producer(state: ParticipantState) -> RouteProducer:
+    who = state.participant
+    return RouteProducer(who.name, who.principal, tuple(i.principal for i in state.instances if i.principal))
 
 
 def _create(ctx: MigrationContext, acls: list[Acl]) -> None:
