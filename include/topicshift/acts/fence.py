@@ -23,7 +23,7 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
-from topicshift.core.fence.acls import concerning, deny_bindings
+from topicshift.core.fence.acls import RouteProducer, concerning, deny_bindings
 from topicshift.core.fence.decision import (
     FenceDecision,
     FenceSample,
@@ -182,7 +182,10 @@ def _intend(
     if topic is None:
         raise NotFound(f"topic {source} does not exist, so there is nothing to fence. Check the name.")
     acls = admin.acls()
-    plan = deny_bindings(acls, source, exempt_principals, unnamed_route_producers)
+    exempt_principals = sorted(set(exempt_principals))
+    producers = [RouteProducer(p, p) for p in exempt_principals]
+    producers += [RouteProducer(name, None) for name in unnamed_route_producers]
+    plan = deny_bindings(acls, source, producers)
     return journal.intend(
         claim,
         STEP,
@@ -192,7 +195,7 @@ def _intend(
             "partitions": topic.partitions,
             "acls_before": [asdict(a) for a in concerning(acls, source)],
             "acls_added": [asdict(a) for a in plan.bindings],
-            "exempt_principals": sorted(set(exempt_principals)),
+            "exempt_principals": exempt_principals,
             "notes": list(plan.notes),
             "record": None,
         },
