@@ -130,6 +130,17 @@ def test_an_assessment_reports_and_changes_nothing(stack: Stack, journal: SqlJou
     assert "ratings" in (folder / "impact.html").read_text()
 
 
+@pytest.mark.parametrize(("dag_id", "group"), [("topic_assessment", ""), ("topic_migration", "plan.")])
+def test_a_count_that_is_wrong_is_refused_before_spark_is_paid_for(stack: Stack, dag_id: str, group: str) -> None:
+    topic = Topic(stack, f"wrong-{dag_id.rpartition('_')[2]}", f"{dag_id}-ledger").make()
+    run = Run.start(stack.airflow, dag_id, topic.values(partitions=topic.partitions)).wait("failed")
+    states = run.states()
+    assert (states[f"{group}check"], states[f"{group}key_rehash_impact"]) == ("failed", "upstream_failed")
+    log = run.log(f"{group}check")
+    assert "TS106 error: partitions: the source has 3 partitions already." in log
+    assert "TS118" not in log and "--journal" not in log, "a DAG knows its journal, and has no options to give"
+
+
 def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its_window(
     stack: Stack, journal: SqlJournal
 ) -> None:

@@ -148,8 +148,8 @@ def test_the_documented_rights_are_enough_to_plan(
         ("TOPIC", f"{source}-v2", ("CREATE", "READ", "DESCRIBE_CONFIGS")),
         ("GROUP", "*", ("READ",)),
         ("TRANSACTIONAL_ID", "*", ("DESCRIBE",)),
-        ("TOPIC", "__topicshift_routes", ("READ",)),
-        ("TOPIC", "__topicshift_acks", ("READ", "WRITE")),
+        ("TOPIC", "__topicshift_routes", ("READ", "DESCRIBE_CONFIGS")),
+        ("TOPIC", "__topicshift_acks", ("READ", "WRITE", "DESCRIBE_CONFIGS")),
     ]
     acls = [Acl(kind, name, "LITERAL", me, "*", op, "ALLOW") for kind, name, ops in rights for op in ops]
     acls.append(Acl("TOPIC", source, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW"))

@@ -14,8 +14,8 @@ from topicshift.core.fence.acls import (
     covers,
     deny_bindings,
     deny_write,
-    exemptions,
     grant,
+    unsure,
     wide_deny,
 )
 from topicshift.core.kafka.cluster import Acl, ConfigEntry, TopicInfo
@@ -31,8 +31,12 @@ def allow(
     return Acl("TOPIC", name, pattern, principal, "*", operation, permission)
 
 
-def denied(acls: set[Acl], exempt: set[str] | None = None, unnamed: list[str] | None = None) -> list[str]:
-    return [a.principal for a in deny_bindings(acls, SOURCE, exempt or set(), unnamed or []).bindings]
+def on_route(*principals: str) -> list[RouteProducer]:
+    return [RouteProducer(p.partition(":")[2], p) for p in principals]
+
+
+def denied(acls: set[Acl], *exempt: str) -> list[str]:
+    return [a.principal for a in deny_bindings(acls, SOURCE, on_route(*exempt)).bindings]
 
 
 def test_every_principal_that_may_write_is_denied() -> None:
@@ -47,12 +51,12 @@ def test_every_principal_that_may_write_is_denied() -> None:
         Acl("GROUP", SOURCE, "LITERAL", "User:group", "*", "ALL", "ALLOW"),
     }
     assert denied(acls) == ["User:all", "User:literal", "User:prefixed", "User:wildcard"]
-    (first, *_) = deny_bindings(acls, SOURCE, set()).bindings
+    (first, *_) = deny_bindings(acls, SOURCE, []).bindings
     assert first == Acl("TOPIC", SOURCE, "LITERAL", "User:all", "*", "WRITE", "DENY")
 
 
 def test_a_producer_on_the_route_is_never_denied_and_that_is_said() -> None:
-    plan = deny_bindings({allow("User:checkout"), allow("User:legacy")}, SOURCE, {"User:checkout"})
+    plan = deny_bindings({allow("User:checkout"), allow("User:legacy")}, SOURCE, on_route("User:checkout"))
     assert [a.principal for a in plan.bindings] == ["User:legacy"]
     assert any("User:checkout" in n and "lease" in n for n in plan.notes)
 
@@ -60,19 +64,19 @@ def test_a_producer_on_the_route_is_never_denied_and_that_is_said() -> None:
 def test_anybody_is_denied_only_when_nobody_is_on_the_route() -> None:
     acls = {allow("User:*"), allow("User:legacy"), allow("User:checkout")}
     assert denied(acls) == ["User:*"]
-    plan = deny_bindings(acls, SOURCE, {"User:checkout"})
+    plan = deny_bindings(acls, SOURCE, on_route("User:checkout"))
     assert [a.principal for a in plan.bindings] == ["User:legacy"]
     assert any("User:*" in n and "still is the judge" in n for n in plan.notes)
 
 
 def test_a_topic_that_no_binding_covers_gets_none() -> None:
-    plan = deny_bindings({allow("User:other", "orders")}, SOURCE, set())
+    plan = deny_bindings({allow("User:other", "orders")}, SOURCE, [])
     assert plan.bindings == ()
     assert "take the right to read" in plan.notes[0]
 
 
 def test_a_route_producer_without_a_known_principal_keeps_everybody_undenied() -> None:
-    plan = deny_bindings({allow("User:legacy")}, SOURCE, set(), ["checkout"])
+    plan = deny_bindings({allow("User:legacy")}, SOURCE, [RouteProducer("checkout", None)])
     assert plan.bindings == ()
     assert "checkout" in plan.notes[0]
     assert "principal" in plan.notes[0]
@@ -106,20 +110,24 @@ def test_a_right_to_write_is_looked_up_as_the_broker_does(principal: str, acl: A
 def test_a_producer_whose_name_the_brokers_do_not_know_keeps_everybody_undenied() -> None:
     """Its API key is declared; the brokers know the account, and a DENY of that would outlive the lease."""
     acls = {allow("User:sa-checkout"), allow("User:batch")}
-    exempt, unsure = exemptions(acls, SOURCE, [RouteProducer("checkout", "User:AKIAIOSFODNN7EXA")])
-    assert (exempt, unsure) == ({"User:AKIAIOSFODNN7EXA"}, ("checkout",))
-    assert deny_bindings(acls, SOURCE, exempt, unsure).bindings == ()
+    for guess in (RouteProducer("checkout", "User:AKIA7"), RouteProducer("checkout", None, ("User:AKIA7",))):
+        assert unsure(acls, SOURCE, [guess]) == ["checkout"]
+        assert deny_bindings(acls, SOURCE, [guess]).bindings == ()
+    assert unsure({allow("User:*")}, SOURCE, on_route("User:checkout")) == ["checkout"]
 
 
 def test_what_an_instance_reports_counts_where_nothing_is_declared_and_is_never_denied() -> None:
     acls = {allow("User:checkout"), allow("User:green"), allow("User:batch")}
-    declared = RouteProducer("checkout", "User:checkout", ("User:green", "User:key-7"))
-    exempt, unsure = exemptions(acls, SOURCE, [declared, RouteProducer("billing", None, ("User:green",))])
-    assert unsure == () and exempt == {"User:checkout", "User:green", "User:key-7"}
-    assert denied(acls, set(exempt)) == ["User:batch"]
-    assert exemptions(acls, SOURCE, [RouteProducer("x", None)])[1] == ("x",)
-    assert exemptions(acls, SOURCE, [RouteProducer("x", None, ("User:y",))])[1] == ("x",)
-    assert exemptions({allow("User:*")}, SOURCE, [declared])[1] == ("checkout",)
+    declared = RouteProducer("checkout", "User:checkout", ("User:green", "User:AKIAIOSFODNN7EXA"))
+    for producers in ([declared], [declared, RouteProducer("billing", None, ("User:green",))]):
+        assert unsure(acls, SOURCE, producers) == []
+        assert [a.principal for a in deny_bindings(acls, SOURCE, producers).bindings] == ["User:batch"]
+
+
+def test_nobody_is_denied_whom_no_person_has_accepted() -> None:
+    plan = deny_bindings({allow("User:batch"), allow("User:new")}, SOURCE, [], [deny_write(SOURCE, "User:batch")])
+    assert [a.principal for a in plan.bindings] == ["User:batch"]
+    assert any("User:new may write since the plan was approved" in n for n in plan.notes)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +141,7 @@ def test_what_an_instance_reports_counts_where_nothing_is_declared_and_is_never_
     ],
 )
 def test_who_may_be_a_route_producer_by_another_name_is_not_denied(stranger: str, exempt: str, why: str) -> None:
-    plan = deny_bindings({allow(exempt), allow(stranger), allow("User:*")}, SOURCE, {exempt})
+    plan = deny_bindings({allow(exempt), allow(stranger), allow("User:*")}, SOURCE, on_route(exempt))
     assert plan.bindings == ()
     assert any(stranger in n and why in n for n in plan.notes)
     assert denied({allow(stranger)}) == [stranger], "without anybody on the route nobody can be hit by mistake"
@@ -157,7 +165,7 @@ def test_a_binding_that_was_there_before_is_not_ours() -> None:
 
 
 def test_super_users_are_named_as_undeniable() -> None:
-    assert any("Super users" in n for n in deny_bindings({allow("User:legacy")}, SOURCE, set()).notes)
+    assert any("Super users" in n for n in deny_bindings({allow("User:legacy")}, SOURCE, []).notes)
 
 
 names = st.sampled_from(["User:a", "User:b", "User:checkout", "User:*"])
@@ -181,8 +189,7 @@ def test_after_the_deny_nobody_writes_but_the_exempt_and_removing_it_restores_th
     cluster.create_acls(acls)
     before = {p: cluster.may(p, "WRITE", SOURCE) for p in ("User:a", "User:b", "User:checkout")}
     reads = {p: cluster.may(p, "READ", SOURCE) for p in before}
-    producers = [RouteProducer(p, p) for p in sorted(exempt)]
-    plan = deny_bindings(cluster.acls(), SOURCE, *exemptions(cluster.acls(), SOURCE, producers))
+    plan = deny_bindings(cluster.acls(), SOURCE, on_route(*sorted(exempt)))
     cluster.create_acls(plan.bindings)
     open_to_all = any("no such deny is set" in n.lower() or "no DENY is set" in n for n in plan.notes)
     for principal, could in before.items():

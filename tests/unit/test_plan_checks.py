@@ -25,6 +25,7 @@ from topicshift.core.checks.snapshot import DryRun, MovedBefore, OtherMigration,
 from topicshift.core.findings import Level
 from topicshift.core.kafka.cluster import Acl, GroupMember, Transaction
 from topicshift.core.plan.model import make_plan
+from topicshift.core.route.records import ROUTES_TOPIC
 
 SIZED = {"throughput": 100000, "per_consumer": 5000}
 EVERYBODY = Acl("TOPIC", "payments", "LITERAL", "User:*", "*", "WRITE", "ALLOW")
@@ -42,6 +43,7 @@ HANDLED = {"consumers": [{"name": "ledger", "group": "ledger", "stored_offsets":
 SINK = {"consumers": [{"name": "find", "kind": "manual", "group": "connect-elastic-payments"}]}
 TASK = GroupMember("m1", "connector-consumer-warehouse-0", "h", assignment={"payments": (0,)})
 ENRICH = {"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}
+ROUTES = topic(ROUTES_TOPIC, 1, inherited={"message.timestamp.type": "LogAppendTime"})
 LONGER = DryRun({"retention.ms": "9"}, (Refusal("retention.ms", "9", "a week"),))
 MOVED = (MovedBefore("payments-v2", "run-7", "id-of-payments", dict.fromkeys(range(6), 100)),)
 
@@ -268,6 +270,8 @@ FIRES = [
     ),
     ("TS322", "warning", "the checkpoint of 'enrich'", {"readers": [ENRICH]}, {}),
     ("TS323", "warning", "gone after 1m1s, and the freeze budget is 2m", {}, {"gone_ms": {"checkout": 61_000}}),
+    ("TS324", "warning", "cleanup.policy delete, not compact", {}, {"route_topics": (ROUTES,)}),
+    ("TS324", "error", "partitions 2, not 1", {}, {"route_topics": (replace(ROUTES, replicas={0: (1,), 1: (1,)}),)}),
     ("TS203", "warning", "stays for 8d", {"retire": {"after": "8d"}}, {}),
     (
         "TS203",

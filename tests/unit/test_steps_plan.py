@@ -123,6 +123,14 @@ def test_a_route_that_cannot_be_read_blocks_only_where_somebody_follows_it(clust
         assert make_plan(by_hand, cluster, impact=IMPACT, route=given, now=NOW).ok
 
 
+def test_a_route_that_could_expire_is_found_before_it_is_relied_on(cluster: FakeCluster) -> None:
+    cluster.create_topic("__topicshift_routes", 1, 3, {"message.timestamp.type": "LogAppendTime"})
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE, now=NOW)
+    found = {f.seen: f.level.value for f in plan.findings if f.code == "TS324"}
+    assert found["it has cleanup.policy delete, not compact."] == "warning"
+    assert plan.ok, "the run sets it before it begins"
+
+
 def test_a_producer_that_could_hold_most_of_the_freeze_is_named(cluster: FakeCluster) -> None:
     def warned(budget: str) -> bool:
         plan = make_plan(spec(freeze_budget=budget), cluster, impact=IMPACT, route=ROUTE, now=NOW)

@@ -95,6 +95,11 @@ def producers_of(spec: Spec) -> list[Participant]:
     return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in spec.producers]
 
 
+def consumers_of(spec: Spec) -> list[Participant]:
+    """The declared consumers."""
+    return [Participant(c.name, "consumer", c.kind, group=c.group) for c in spec.consumers]
+
+
 def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
     """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
     wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
@@ -242,7 +247,7 @@ class MigrationContext:
     @cached_property
     def consumers(self) -> list[Participant]:
         """The declared consumers."""
-        return [Participant(c.name, "consumer", c.kind, group=c.group) for c in self.spec.consumers]
+        return consumers_of(self.spec)
 
     def consumer(self, group: str) -> Participant:
         """The declared consumer of a group. Raises ``Refused`` where there is none (any more)."""

@@ -16,12 +16,13 @@ from topicshift.core.fence.acls import (
     added_by,
     concerning,
     deny_bindings,
-    exemptions,
+    exempt_of,
     wide_deny,
 )
 from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
+from topicshift.core.plan.model import Plan
 from topicshift.ports import ParticipantState
 
 FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
@@ -53,15 +54,16 @@ def _order(ctx: MigrationContext) -> dict[str, Any]:
     topic, acls, states = answers["topic"], answers["acls"], answers["states"]
     if topic is None:
         raise NotFound(f"topic {ctx.row.source} does not exist, so there is nothing to fence. Find out who deleted it.")
-    exempt, unsure = exemptions(acls, ctx.row.source, [_route_producer(s) for s in states])
-    plan = deny_bindings(acls, ctx.row.source, exempt, unsure)
+    producers = [_route_producer(s) for s in states]
+    approved = [a.to_acl() for a in Plan.model_validate_json(ctx.read("plan.json")).deny]
+    plan = deny_bindings(acls, ctx.row.source, producers, approved)
     return {
         "topic": ctx.row.source,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
         "acls_before": [asdict(a) for a in concerning(acls, ctx.row.source)],
         "acls_added": [asdict(a) for a in plan.bindings],
-        "exempt_principals": sorted(exempt),
+        "exempt_principals": sorted(exempt_of(producers)),
         "notes": list(plan.notes),
     }
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from topicshift.acts.context import producers_of
+from topicshift.acts.context import consumers_of, producers_of
 from topicshift.acts.dry_run import dry_create, dry_lengthen
 from topicshift.core.checks.snapshot import MovedBefore, OtherMigration, Snapshot
 from topicshift.core.drain.discovery import GroupListing
@@ -20,6 +20,7 @@ from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
 from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
+from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.spec.model import Spec
 from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow
 
@@ -114,6 +115,7 @@ def take_snapshot(
             known,
             followers=followers,
             gone_ms=gone_ms,
+            route_topics=read("route_topics", lambda: _route_topics(admin)) if _on_the_route(spec) else None,
             create=read("create", lambda: dry_create(admin, shape))
             if target is None and "target" not in unread
             else None,
@@ -175,12 +177,21 @@ def _follow(
         states = route.observe(ctx, mine)
         return tuple(route.followers(ctx)), {s.participant.name: s.gone_ms for s in states if s.gone_ms is not None}
 
-    if mine or any(c.kind == route.kind for c in spec.consumers):
+    if _on_the_route(spec):
         return read("followers", ask) or (None, {})
     try:
         return ask()
     except TopicshiftError:
         return None, {}
+
+
+def _on_the_route(spec: Spec) -> bool:
+    return any(p.kind == "route" for p in (*producers_of(spec), *consumers_of(spec)))
+
+
+def _route_topics(admin: ClusterAdmin) -> tuple[TopicInfo, ...]:
+    found = (admin.topic(name) for name in (ROUTES_TOPIC, ACKS_TOPIC))
+    return tuple(t for t in found if t is not None)
 
 
 def _complete(admin: ClusterAdmin, topic: TopicInfo | None) -> Any:

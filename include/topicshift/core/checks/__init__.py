@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topicshift.core.checks.snapshot import PARTS, Snapshot
-from topicshift.core.fence.acls import DenyPlan, RouteProducer, deny_bindings, exemptions, wide_deny
+from topicshift.core.fence.acls import DenyPlan, RouteProducer, deny_bindings, wide_deny
 from topicshift.core.findings import CodeDoc, Finding, Level
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.sizing.sizing import SizingResult
@@ -73,9 +73,7 @@ class Facts:
     @property
     def deny(self) -> DenyPlan:
         """Whom the fence denies in the freeze, as the ACLs are now; nobody where they could not be read."""
-        acls = self.snapshot.acls or frozenset()
-        exempt, unsure = exemptions(acls, self.spec.source, self.route_producers)
-        return deny_bindings(acls, self.spec.source, exempt, unsure)
+        return deny_bindings(self.snapshot.acls or frozenset(), self.spec.source, self.route_producers)
 
     @property
     def deny_after_switch(self) -> DenyPlan:

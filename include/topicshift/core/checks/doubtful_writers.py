@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.fence.acls import doubtful, exemptions
+from topicshift.core.fence.acls import doubtful
 from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 
@@ -25,8 +25,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     cluster, acls = facts.snapshot.cluster, facts.snapshot.acls
     if cluster is None or acls is None or cluster.authorizer is False:
         return
-    exempt, _ = exemptions(acls, facts.spec.source, facts.route_producers)
-    for principal, why in doubtful(acls, facts.spec.source, exempt).items():
+    for principal, why in doubtful(acls, facts.spec.source, facts.route_producers).items():
         yield find(
             "TS315",
             Level.WARNING,

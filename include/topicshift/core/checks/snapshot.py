@@ -38,6 +38,7 @@ PARTS: dict[str, str] = {
     "transactions": "the unfinished transactions on the source",
     "migrations": "the other migrations",
     "followers": "the applications on the route of this topic",
+    "route_topics": "the topics of the route",
     "create": "whether the brokers would make the target",
     "lengthen": "whether the brokers would lengthen the retention of the source",
 }
@@ -90,7 +91,8 @@ class Snapshot:
     ``own_target_id`` is the topic id of a target that this very migration made before (a plan taken again).
     ``journalled`` is false where there was no journal to read ``migrations`` from. ``followers`` are all that the
     route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
-    ``create`` and ``lengthen`` are None where there was nothing to ask.
+    ``route_topics`` are those of the route's two topics that exist. ``create`` and ``lengthen`` are None where there
+    was nothing to ask.
     """
 
     taken_at: str
@@ -109,6 +111,7 @@ class Snapshot:
     impact: Mapping[str, Any] | None = None
     no_impact: str | None = None
     followers: tuple[Follower, ...] | None = None
+    route_topics: tuple[TopicInfo, ...] | None = None
     gone_ms: Mapping[str, int] = field(default_factory=dict)
     create: DryRun | None = None
     lengthen: DryRun | None = None

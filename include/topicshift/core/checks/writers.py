@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.fence.acls import ANYBODY, concerning, doubtful, exemptions, writers
+from topicshift.core.fence.acls import ANYBODY, concerning, doubtful, exempt_of, writers
 from topicshift.core.findings import CodeDoc, Finding, Level, find
 
 
@@ -64,10 +64,9 @@ def run(facts: Facts) -> Iterator[Finding]:
 def _strangers(facts: Facts, allowed: set[str]) -> Iterator[Finding]:
     """Writers of whom nobody says that they are a producer of this topic."""
     acls, source = facts.snapshot.acls or frozenset(), facts.spec.source
-    exempt, _ = exemptions(acls, source, facts.route_producers)
-    ours = exempt | {p.principal for p in facts.spec.producers if p.principal} | {ANYBODY}
+    ours = exempt_of(facts.route_producers) | {p.principal for p in facts.spec.producers if p.principal} | {ANYBODY}
     denied = {a.principal for a in facts.deny.bindings}
-    for stranger in sorted(allowed - ours - set(doubtful(acls, source, exempt))):
+    for stranger in sorted(allowed - ours - set(doubtful(acls, source, facts.route_producers))):
         now = denied & {stranger, ANYBODY}
         yield find(
             "TS307",

@@ -93,47 +93,47 @@ def grant(acls: Iterable[Acl], topic: str, principal: str) -> Grant:
     return Grant.BY_EVERYBODY if ANYBODY in allowed else Grant.NONE
 
 
-def exemptions(
-    acls: Iterable[Acl], topic: str, producers: Iterable[RouteProducer]
-) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The principals that no DENY may hit, and the producers on the route whose principal is not sure.
+def unsure(acls: Iterable[Acl], topic: str, producers: Iterable[RouteProducer]) -> list[str]:
+    """The producers on the route whose principal is not sure.
 
     Not sure is a principal that nobody tells, and one that no ALLOW names: the broker may know the producer by
     another name (an API key, a token, another spelling), and a DENY of that one would outlive an expired lease.
     """
     acls = frozenset(acls)
-    producers = list(producers)
-    exempt = {p for each in producers for p in (each.declared, *each.reported) if p}
-    unsure = [
+    return [
         each.name
         for each in producers
         if not each.claimed or any(grant(acls, topic, p) is not Grant.BY_NAME for p in each.claimed)
     ]
-    return frozenset(exempt), tuple(unsure)
 
 
-def doubtful(acls: Iterable[Acl], topic: str, exempt: Iterable[str]) -> dict[str, str]:
+def exempt_of(producers: Iterable[RouteProducer]) -> frozenset[str]:
+    """The principals that no DENY may hit: all that are declared for producers on the route, or reported by them."""
+    return frozenset(p for each in producers for p in (each.declared, *each.reported) if p)
+
+
+def doubtful(acls: Iterable[Acl], topic: str, producers: Sequence[RouteProducer]) -> dict[str, str]:
     """Writers that may be another name of a producer on the route, each with why (words that follow ``it``)."""
-    exempt = set(exempt)
-    if not exempt:
+    exempt, claimed = exempt_of(producers), {p for each in producers for p in each.claimed}
+    if not claimed:
         return {}
     return {
         p: why
         for p in writers(acls, topic)
-        if p not in exempt and p != ANYBODY and (why := _why_doubtful(p, exempt)) is not None
+        if p not in exempt and p != ANYBODY and (why := _why_doubtful(p, claimed)) is not None
     }
 
 
-def _why_doubtful(principal: str, exempt: set[str]) -> str | None:
+def _why_doubtful(principal: str, known: set[str]) -> str | None:
     kind, _, name = principal.partition(":")
     if kind != "User":
         return f"is a {kind}, and which applications act under it cannot be seen"
-    same = sorted(e for e in exempt if e.casefold() == principal.casefold())
+    same = sorted(e for e in known if e.casefold() == principal.casefold())
     if same:
         return f"differs from {same[0]} by upper and lower case alone"
     if _OPAQUE.fullmatch(name):
         return "is an id and no name, and may belong to the account of a producer on the route"
-    ids = sorted(e for e in exempt if _OPAQUE.fullmatch(e.partition(":")[2]))
+    ids = sorted(e for e in known if _OPAQUE.fullmatch(e.partition(":")[2]))
     return f"may be the account to which {ids[0]} belongs" if ids else None
 
 
@@ -145,35 +145,35 @@ def deny_write(topic: str, principal: str) -> Acl:
 def deny_bindings(
     acls: Iterable[Acl],
     source: str,
-    exempt_principals: Iterable[str],
-    unnamed_route_producers: Sequence[str] = (),
+    producers: Sequence[RouteProducer],
+    approved: Iterable[Acl] | None = None,
 ) -> DenyPlan:
     """The DENY WRITE bindings of the freeze of ``source``, without those that are there already.
 
-    ``exempt_principals`` and ``unnamed_route_producers`` (whose principal is not sure: anybody might be one, and
-    nobody is denied) are what :func:`exemptions` gives. A writer that may be another name of an exempt one is not
-    denied either.
+    ``producers`` are those that follow the route: they are never denied, nor is a writer that may be one of them by
+    another name; where the principal of one is not sure, nobody is. ``approved``: the bindings that a person has
+    accepted; no other is given.
 
     A topic that no binding covers gets none either: with ``allow.everyone.if.no.acl.found`` the first binding
     would take the right to read from everybody else, and the drain with it.
     """
     acls = frozenset(acls)
-    exempt = sorted(set(exempt_principals))
+    exempt = sorted(exempt_of(producers))
     if not concerning(acls, source):
         return DenyPlan((), (_uncovered(source, "ACL"),))
-    if unnamed_route_producers:
+    if doubts := unsure(acls, source, producers):
         return DenyPlan(
             (),
             (
-                f"The principal under which the brokers know {', '.join(unnamed_route_producers)} is not sure. A DENY "
-                "that hit a producer on the route would outlive an expired lease, so no DENY is set and END_U that "
-                "stays still is the judge. Give `principal` to these producers in the spec, each with an ALLOW WRITE "
-                "of its own, to have the others denied.",
+                f"The principal under which the brokers know {', '.join(doubts)} is not sure. A DENY that hit a "
+                "producer on the route would outlive an expired lease, so no DENY is set and END_U that stays still is "
+                "the judge. Give `principal` to these producers in the spec, each with an ALLOW WRITE of its own, to "
+                "have the others denied.",
             ),
         )
     notes: list[str] = []
     allowed = writers(acls, source)
-    unclear = doubtful(acls, source, exempt)
+    unclear = doubtful(acls, source, producers)
     denied = [p for p in allowed if p != ANYBODY and p not in exempt and p not in unclear]
     if ANYBODY in allowed:
         if exempt:
@@ -195,8 +195,13 @@ def deny_bindings(
             "a lease runs out they must be able to go on."
         )
     notes.append("Super users of the cluster cannot be denied; END_U that stays still is the judge for them.")
-    wanted = [deny_write(source, p) for p in denied]
-    return DenyPlan(tuple(a for a in wanted if a not in acls), tuple(notes))
+    wanted = [a for a in (deny_write(source, p) for p in denied) if a not in acls]
+    late = set(wanted) - set(wanted if approved is None else approved)
+    notes += [
+        f"{a.principal} may write since the plan was approved, and is not denied: nobody has accepted that."
+        for a in sorted(late)
+    ]
+    return DenyPlan(tuple(a for a in wanted if a not in late), tuple(notes))
 
 
 def wide_deny(acls: Iterable[Acl], source: str) -> DenyPlan:

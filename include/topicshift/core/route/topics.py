@@ -50,6 +50,11 @@ class TopicProblem:
     mend: tuple[str, str] | None = None
 
     @property
+    def why(self) -> str:
+        """Why it matters, as the second half of a sentence."""
+        return _WHY[self.setting]
+
+    @property
     def text(self) -> str:
         """In words: what was seen, why it matters, what to do."""
         do = (
@@ -57,7 +62,7 @@ class TopicProblem:
             if self.mend
             else "No config mends that; docs/route-protocol.md says how to make the topic anew without losing a route."
         )
-        return f"{self.topic} has {self.setting} {self.found}, not {self.wanted}: {_WHY[self.setting]}. {do}"
+        return f"{self.topic} has {self.setting} {self.found}, not {self.wanted}: {self.why}. {do}"
 
 
 def replicas_for(brokers: int) -> int:
