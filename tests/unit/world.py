@@ -100,6 +100,7 @@ class Applications(FakeController):
     def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         self.world.fuse.burn()
         super().arm(ctx, participants)
+        self.armed |= {p.name: True for p in participants}  # one that will not stop follows closely all the same
 
     def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         self.world.fuse.burn()

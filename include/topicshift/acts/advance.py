@@ -114,12 +114,13 @@ def advance(
             about = about_of(decision.ask, decision.subject, record, view)
             return Asking(decision.ask, decision.subject, about, decision, view)
         other = perform(ctx, view, decision) if decision.kind is Kind.ACT else ""
-        if other is None:
+        if other is None and not _same(ctx, record):
             last = ctx.clock.now()
             continue
+        # An act that changed no row was performed once more: that is a way of waiting.
         _say(ctx, other or decision.why)
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
-            return Waiting(decision, other)
+            return Waiting(decision, other or "")
         ctx.clock.sleep(POLL_S if record.freeze is not None else CALM_POLL_S)
 
 
