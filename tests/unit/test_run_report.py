@@ -231,13 +231,13 @@ def test_a_changed_event_breaks_the_chain_on_the_page() -> None:
     assert "The hash chain is broken at row 2" in read(render(files))
 
 
-def test_the_freeze_that_was_given_back_says_so() -> None:
+def test_a_freeze_that_ended_on_the_source_says_so() -> None:
     files = evidence()
-    files["steps.json"] = files["steps.json"].replace(b'"switched"', b'"given back"')
+    files["steps.json"] = files["steps.json"].replace(b'"switched"', b'"resumed on the source"')
     del files["order_proof.json"]
     files["migration.json"] = files["migration.json"].replace(b'"done"', b'"rolled_back"')
     text = read(render(files))
-    assert "given back" in text
+    assert "resumed on the source" in text
     assert "Rolled back" in text
 
 
@@ -253,13 +253,13 @@ def test_the_freezes_before_the_last_one_are_told_as_well() -> None:
     begin = [(T0 + timedelta(seconds=at)).isoformat() for at in (-300, -100)]
     events = trail(
         (-300, "topicshift", "freeze_begun", {"started_at": begin[0]}),
-        (-210, "topicshift", "producers_given_back", {}),
+        (-210, "topicshift", "producers_resumed", {}),
         (-100, "topicshift", "freeze_begun", {"started_at": begin[1]}),
         (0, "topicshift", "freeze_begun", {"started_at": T0.isoformat()}),
         (8, "topicshift", "producers_switched", {}),
     )
     text = read(render({**evidence(), "audit.jsonl": events}))
-    told = "Before it producers were stopped 2 times and given back to the source"
+    told = "Before it producers were stopped 2 times and resumed on the source"
     assert told in text
     assert f"{seconds_text(90)} from 2026-01-04 01:55:00 UTC, of unknown length from 2026-01-04 01:58:20 UTC." in text
     assert "Before it" not in read(render(evidence()))

@@ -38,8 +38,10 @@ EVENTS = {
     "keys_shown": "asked for a report that names keys themselves",
     "planned": "made the plan",
     "producers_switched": "switched the producers",
-    "producers_given_back": "gave the producers back to the source",
-    "give_back_ambiguous": "could not tell where the producers are",
+    "producers_resumed": "let the producers resume on the source",
+    "resume_called_off": "left the producers on the target",
+    "answer_ignored": "answered what is asked no longer",
+    "deny_repaired": "put a removed DENY back",
     "group_switched": "switched a group",
     "proof": "judged the proof",
     "step_failed": "failed in a step",
@@ -279,7 +281,7 @@ _MARKS = {
     "verified": "verified",
     "approved": "approved",
     "producers_switched": "producers on the target",
-    "producers_given_back": "given back",
+    "producers_resumed": "resumed on the source",
 }
 
 
@@ -327,7 +329,7 @@ def _earlier_freezes(events: Sequence[Mapping[str, Any]], last: datetime) -> lis
             if open_ is None or open_ >= last:
                 break
             found.append({"began": _clock(open_), "length": "of unknown length"})
-        elif kind in ("producers_given_back", "rolled_back") and open_ is not None and at is not None:
+        elif kind in ("producers_resumed", "rolled_back") and open_ is not None and at is not None:
             found[-1]["length"] = seconds_text((at - open_).total_seconds())
             open_ = None
     return found
@@ -396,7 +398,7 @@ def _event(event: Mapping[str, Any]) -> dict[str, Any]:
         "did": EVENTS.get(kind, kind.replace("_", " ")),
         "kind": kind,
         "what": _what(kind, data or {}),
-        "tone": BAD if kind in ("refused", "fence_broken", "step_failed", "give_back_ambiguous", "alarm") else "",
+        "tone": BAD if kind in ("refused", "fence_broken", "step_failed", "alarm") else "",
     }
 
 
