@@ -254,6 +254,10 @@ class Victim:
     def stop(self) -> None:
         self._child.kill()
         self._child.wait(10)
+        self._reader.join(10)
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextlib.contextmanager

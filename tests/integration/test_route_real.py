@@ -304,6 +304,20 @@ def test_a_stopped_group_leaves_and_goes_on_where_it_is_pointed(world: RouteWorl
         eventually("it reads the target from its start", lambda: (world.target, 6) in got["k0"])
 
 
+def test_a_static_member_says_paused_only_once_its_group_counts_it_no_more(world: RouteWorld) -> None:
+    """It sends no LeaveGroup: before its session is over a seed of the group would be refused."""
+    got: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    member = Member(world, got, **{"group.instance.id": f"{world.group}-1"})
+    with life(member):
+        _begun(world)
+        world.controller.stop(world.ctx(), [world.ledger])
+        world.wait(world.ledger, "stopped", world.source)
+        assert _members(world) == 0
+        world.controller.point(world.ctx(), [world.ledger], world.target)
+        world.controller.start(world.ctx(), [world.ledger])
+        world.wait(world.ledger, "running", world.target)
+
+
 def test_a_member_released_too_early_reads_what_is_left_of_its_own_first(world: RouteWorld) -> None:
     order: list[str] = []
     slow = threading.Event()
