@@ -128,5 +128,6 @@ def test_status_says_live_what_the_way_back_is(
     journal.close()
     code, out, err = run("status", source, "--bootstrap-server", "127.0.0.1:1", "--json")
     assert code == 4
-    assert json.loads(out)["migrations"][0]["rollback"]["type"] is None
-    assert "127.0.0.1:1" in err
+    way_back = json.loads(out)["migrations"][0]["rollback"]
+    assert way_back["type"] is None
+    assert "127.0.0.1:1" in way_back["why"] and way_back["why"] in err, "a script is told what a person is told"

@@ -55,9 +55,9 @@ def command(
 
             admin = KafkaAdmin(kafka_config)
         # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
-        answers = admin is not None and bool(rows) and _asked(admin.cluster) is not None
+        dead = _why_not(admin.cluster) if admin is not None and rows else None
         now = datetime.now(UTC)
-        way_back = {r.migration_id: _rollback(r, admin if answers else None, kafka_config is not None) for r in rows}
+        way_back = {r.migration_id: _rollback(r, admin, dead) for r in rows}
         found = [_describe(journal, row, way_back[row.migration_id], now) for row in rows]
     finally:
         journal.close()
@@ -166,33 +166,33 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> dict[str, Any]:
-    """The type of rollback and why; ``wanted`` says that a cluster was named, whether it answers or not."""
+def _rollback(row: MigrationRow, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
+    """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
+    from topicshift.acts.participants import used_offsets
     from topicshift.core.engine.states import Rollback, rollback_type
 
     if row.state == "rolled_back":
         return {"type": Rollback.FREE.value, "why": "it was rolled back"}
-    if not wanted and row.state != "retired":
+    if admin is None and row.state != "retired":
         return {"type": None, "why": _NOT_ASKED}
-    exists = None if admin is None else _asked(lambda: admin.topic(row.source) is not None)
-    records = None if admin is None or exists is None else _asked(lambda: _used(admin, row.target))
+    exists, records, unread = None, None, dead
+    if admin is not None and dead is None:
+        try:
+            exists = admin.topic(row.source) is not None
+            records = used_offsets(admin, row.target)
+        except TopicshiftError as exc:
+            unread = str(exc)
     kind, why = rollback_type(state=row.state, source_exists=exists, target_records=records)
-    return {"type": kind.value if kind else None, "why": why}
+    return {"type": kind.value if kind else None, "why": f"{why}: {unread}" if kind is None and unread else why}
 
 
-def _used(admin: ClusterAdmin, topic: str) -> int | None:
-    from topicshift.acts.participants import used_offsets
-
-    return used_offsets(admin, topic)
-
-
-def _asked(ask: Callable[[], Any]) -> Any:
-    """The answer, None where it could not be read."""
+def _why_not(ask: Callable[[], Any]) -> str | None:
+    """Why this could not be read; None if it could."""
     try:
-        return ask()
+        ask()
     except TopicshiftError as exc:
-        say(str(exc))
-        return None
+        return str(exc)
+    return None
 
 
 def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:
