@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.acts.approvals import find_approval, record_approval
-from topicshift.core.errors import PreflightFailed, Refused, Unreadable
+from topicshift.core.errors import PreflightFailed, Refused, SpecError, Unreadable
 from topicshift.core.spec.model import Approval, Spec
 from topicshift_airflow.links import EvidenceLink, page_of
 from topicshift_airflow.operators.base import RETRIES, AskingOperator, Question, StepOperator
@@ -54,6 +54,7 @@ class OpenMigration(BaseOperator):
         with typed_failures(context):
             params = {"spec_file": self.spec_file} if self.spec_file else dict(context["params"])
             spec = spec_from_form(params, SPEC_FOLDER)
+            require_places(spec)
             journal = open_journal()
             admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
             try:
@@ -73,6 +74,16 @@ class OpenMigration(BaseOperator):
                 )
             # Tasks can be mapped over a return value alone.
             return [c.name for c in kept.consumers]
+
+
+def require_places(spec: Spec) -> None:
+    """Raise ``SpecError`` where a reader's evidence lies at a place that the installation does not let a spec name."""
+    from topicshift.adapters.readers import places_from_env, refusal
+
+    for number, reader in enumerate(spec.readers):
+        why = refusal(reader.location, places_from_env())
+        if why is not None:
+            raise SpecError(f"readers[{number}].location of {reader.name}: {why}.")
 
 
 MEASURED_NEXT = "the next task measures them"
