@@ -34,6 +34,7 @@ from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from topicshift.core.base import first_problem
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.decision import in_doubt
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError, Unreadable
@@ -82,10 +83,8 @@ def parse_question(data: bytes, where: str) -> Question:
     try:
         certificate = DrainCertificate.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(p) for p in first["loc"]) or "the file"
         raise SpecError(
-            f"{where} is not a drain certificate: {place}: {first['msg']}. "
+            f"{where} is not a drain certificate: {first_problem(error)}. "
             "Give the JSON that `topicshift drain --json` prints."
         ) from error
     return Question(certificate, hashlib.sha256(data).hexdigest())

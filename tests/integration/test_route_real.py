@@ -523,6 +523,7 @@ def test_the_operator_sees_and_sets_the_route(world: RouteWorld, capsys: pytest.
         )
         assert (code, answer["active"], answer["groups"]["g"]["from"]) == (0, world.target, world.source)
         assert "topicshift drain" in err
+        assert answer["warnings"] and all(f"warning: {w}" in err for w in answer["warnings"])
         eventually("it goes on", lambda: producer.topic == world.target and producer.status is Status.RUNNING)
 
 

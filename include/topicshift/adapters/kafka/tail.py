@@ -22,6 +22,8 @@ COUNT_LIMIT = 10_000
 """Ranges up to this many offsets are counted exactly; wider ones are read until the first record."""
 MAX_RECORDS = 200_000
 """Records that one call counts in all."""
+NO_GROUP = "GROUP_AUTHORIZATION_FAILED"
+"""librdkafka looks for a coordinator although no group is joined; that this is denied says nothing of the reading."""
 
 
 @dataclass
@@ -109,8 +111,6 @@ def read_tails(
     ranges: Iterable[TailRange],
     *,
     timeout_s: float = 15.0,
-    count_limit: int = COUNT_LIMIT,
-    max_records: int = MAX_RECORDS,
     stop: threading.Event | None = None,
 ) -> dict[TailRange, Tail]:
     """What a read_committed reader finds in each range; one answer for each range asked.
@@ -127,7 +127,7 @@ def read_tails(
     for r in wanted:
         grouped[(r.partition, r.end)].append(r.start)
     partitions = {p for p, _ in grouped}
-    limit = min(count_limit, max(1, max_records // len(partitions)))
+    limit = min(COUNT_LIMIT, max(1, MAX_RECORDS // len(partitions)))
     jobs = {key: _Job(key[0], key[1], starts, limit) for key, starts in grouped.items()}
     queues: dict[int, list[_Job]] = defaultdict(list)
     for job in jobs.values():
@@ -161,7 +161,7 @@ def _consumer(conn: Connection, said: list[str]) -> Any:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         "log.connection.close": "false",
-        "error_cb": lambda e: said.append(f"{e.name()}: {e.str()}"),
+        "error_cb": lambda e: None if e.name() == NO_GROUP else said.append(f"{e.name()}: {e.str()}"),
     }
     return Consumer({**conn.config, **ours}, logger=_client_log)
 
@@ -200,7 +200,7 @@ def _read(  # noqa: C901 - one loop over one consumer, whose state its branches 
                 queue = open_.get(p) if p is not None else None
                 error = message.error()
                 if queue is None:
-                    if error is not None and error.name() not in ("_PARTITION_EOF", "GROUP_AUTHORIZATION_FAILED"):
+                    if error is not None and error.name() not in ("_PARTITION_EOF", NO_GROUP):
                         said.append(f"{error.name()}: {error.str()}")
                     continue
                 if _took(queue[0], message):
@@ -234,30 +234,12 @@ def _took(job: _Job, message: Any) -> bool:
 
 
 async def observe_tails(
-    conn: Connection,
-    topic: str,
-    ranges: Iterable[TailRange],
-    *,
-    timeout_s: float = 15.0,
-    count_limit: int = COUNT_LIMIT,
-    max_records: int = MAX_RECORDS,
+    conn: Connection, topic: str, ranges: Iterable[TailRange], *, timeout_s: float
 ) -> dict[TailRange, Tail]:
     """:func:`read_tails` in a thread; when this task is cancelled, the reading ends within a tenth of a second."""
     stop = threading.Event()
-    wanted = list(ranges)
-    if not wanted:
-        return {}
     try:
-        return await asyncio.to_thread(
-            read_tails,
-            conn,
-            topic,
-            wanted,
-            timeout_s=timeout_s,
-            count_limit=count_limit,
-            max_records=max_records,
-            stop=stop,
-        )
+        return await asyncio.to_thread(read_tails, conn, topic, list(ranges), timeout_s=timeout_s, stop=stop)
     finally:
         stop.set()
 
