@@ -41,7 +41,8 @@ from topicshift_spark import impact_groups, impact_query
 from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
 from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges
 from topicshift_spark.impact_scan import PAIRS_KEPT, ScanPlan, Sums, merge, nothing
-from topicshift_spark.result import prepare_folder, run, write_json
+from topicshift_spark.progress import progress, say
+from topicshift_spark.result import first_cause, prepare_folder, run, write_json
 from topicshift_spark.session import cores, get_session, ship_code
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
 
@@ -261,13 +262,22 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
     records = records_of(spark, request, frozen.design, available=cores(spark))
     boundaries = frozen.edges_ms[1:-1]
     plan = plan_of(request, frozen)
-    sums = scan(spark, records, plan, boundaries, offsets) if offsets else nothing(plan)
+    share = "" if frozen.design.whole else f", {frozen.design.fraction:.2%} of them all"
+    what = f"Reading {offsets:,} offsets of {frozen.topic.name}{share}"
+    sums = nothing(plan)
+    if offsets:
+        with progress(spark, what):
+            sums = scan(spark, records, plan, boundaries, offsets)
     if earlier := _earlier(sums, plan, request.max_unexplained):
         plan = plan_of(request, frozen, earlier)
-        sums = scan(spark, records, plan, boundaries, offsets)
+        counts = " or ".join(str(rule.partitions) for rule in earlier)
+        with progress(spark, f"{what} again, as some records lie as {counts} partitions would put them"):
+            sums = scan(spark, records, plan, boundaries, offsets)
 
     def unread(tails: impact_groups.Tails) -> impact_groups.Cells:
-        return impact_groups.unread_by_piece(records_of(spark, request, tails.design, available=cores(spark)), tails)
+        tail = records_of(spark, request, tails.design, available=cores(spark))
+        with progress(spark, f"Reading {tails.design.offsets:,} offsets that groups have not read"):
+            return impact_groups.unread_by_piece(tail, tails)
 
     return impact_of(request, frozen, plan, sums, unread, started)
 
@@ -388,6 +398,7 @@ def main(arguments: Sequence[str]) -> int:
     request = parse(arguments)
     spark = get_session(f"key_rehash_impact {request.topic}", SETTINGS)
     ship_code(spark)
+    say(f"Asking {request.properties['bootstrap.servers']} for the offsets of {request.topic}.")
     try:
         result = measure(spark, request, freeze(spark, request))
     except (Py4JJavaError, PySparkException) as error:
@@ -402,16 +413,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _unreadable(topic: str, error: Exception) -> Unreadable:
-    text = str(getattr(error, "java_exception", None) or error)
-    if "OffsetOutOfRange" in text or "failOnDataLoss" in text:
+    if "OffsetOutOfRange" in str(error) or "failOnDataLoss" in str(error):
         return Unreadable(
             f"topic {topic}: records expired while they were read, so no figure would be whole. Run the job again; "
             "with a short retention give --from."
         )
-    cause = next((line.strip() for line in text.splitlines() if "Caused by" in line or "kafka" in line.lower()), "")
     return Unreadable(
-        f"topic {topic} could not be read to the end ({cause[:300] or text.splitlines()[0][:300]}). Is the broker "
-        "reachable? Nothing was written; run the job again."
+        f"topic {topic} could not be read to the end ({first_cause(error)}). Is the broker reachable? Nothing was "
+        "written; run the job again."
     )
 
 
