@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from topicshift.core.impact.report import Candidate, Impact, RuleShare
+from topicshift.core.impact.report import Candidate, Impact, RuleShare, ends_of
 from topicshift.core.impact.skew import hot_partitions
 
 NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#000005", "#000006"
@@ -48,9 +48,10 @@ def _shares(counts: list[int]) -> list[float]:
 
 def _interval(candidate: Candidate) -> dict[str, Any] | None:
     """Error bars of a sampled candidate, in per cent of the keyed records."""
-    low, mid, high = candidate.partition_records_low, candidate.partition_records, candidate.partition_records_high
-    if low is None or high is None:
+    mid, ends = candidate.partition_records, ends_of(candidate, "partition_records")
+    if ends is None:
         return None
+    low, high = ends
     total = sum(mid) or 1
     return {
         "type": "data",
@@ -101,12 +102,12 @@ def skew_curve(impact: Impact, chosen: int | None) -> go.Figure:
     xs = [c.partitions for c in points]
     ys = [100 * (c.max_partition_share or 0) for c in points]
     figure = go.Figure()
-    if points and all(c.max_partition_share_low is not None and c.max_partition_share_high is not None for c in points):
+    ends = [found for c in points if (found := ends_of(c, "max_partition_share"))]
+    if points and len(ends) == len(points):
         figure.add_trace(
             go.Scatter(
                 x=[*xs, *reversed(xs)],
-                y=[100 * (c.max_partition_share_high or 0) for c in points]
-                + [100 * (c.max_partition_share_low or 0) for c in reversed(points)],
+                y=[100 * high for _, high in ends] + [100 * low for low, _ in reversed(ends)],
                 mode="lines",
                 fill="toself",
                 fillcolor=BAND,
