@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from topicshift.core.impact.report import Candidate, Impact, RuleShare, ends_of
-from topicshift.core.impact.skew import hot_partitions
+from topicshift.core.impact.skew import hot_partitions, shares
 
 NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#000005", "#000006"
 """Stand-ins that the page's script replaces by the colours of the light or the dark theme."""
@@ -41,11 +41,6 @@ def _base(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
     )
 
 
-def _shares(counts: list[int]) -> list[float]:
-    total = sum(counts) or 1
-    return [100 * c / total for c in counts]
-
-
 def _interval(candidate: Candidate) -> dict[str, Any] | None:
     """Error bars of a sampled candidate, in per cent of the keyed records."""
     mid, ends = candidate.partition_records, ends_of(candidate, "partition_records")
@@ -66,7 +61,9 @@ def _interval(candidate: Candidate) -> dict[str, Any] | None:
 
 def before_after(impact: Impact, candidate: Candidate) -> go.Figure:
     """Two rows of bars: the share of the keyed records in each partition now, and under the candidate."""
-    now, then = _shares(impact.source.keyed_partition_records), _shares(candidate.partition_records)
+    now, then = (
+        [100 * x for x in shares(c)] for c in (impact.source.keyed_partition_records, candidate.partition_records)
+    )
     figure = make_subplots(
         rows=2,
         cols=1,
