@@ -22,6 +22,7 @@ from topicshift.commands.common import (
 )
 from topicshift.commands.drain_options import fence_of_file, inputs_of_options
 from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.core.kafka.partitions import listed
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -266,7 +267,7 @@ def print_text(certificate: DrainCertificate) -> None:
         done = sum(1 for r in group.partitions if r.verdict is Verdict.DRAINED)
         lags = [row_lag(r) for r in group.partitions]
         lag = "?" if None in lags else str(sum(v for v in lags if v is not None))
-        said = "; ".join(f"{code} ({_some(ps)})" for code, ps in sorted(codes[group.group].items()))
+        said = "; ".join(f"{code} ({listed(ps)})" for code, ps in sorted(codes[group.group].items()))
         used |= dict.fromkeys(sorted(codes[group.group]))
         table.add_row(
             escape(group.group),
