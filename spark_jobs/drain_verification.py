@@ -33,7 +33,6 @@ from pathlib import Path
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from topicshift.core.base import first_problem
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.decision import in_doubt
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError, Unreadable
@@ -82,8 +81,10 @@ def parse_question(data: bytes, where: str) -> Question:
     try:
         certificate = DrainCertificate.model_validate_json(data)
     except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"]) or "the file"
         raise SpecError(
-            f"{where} is not a drain certificate: {first_problem(error)}. "
+            f"{where} is not a drain certificate: {place}: {first['msg']}. "
             "Give the JSON that `topicshift drain --json` prints."
         ) from error
     return Question(certificate, hashlib.sha256(data).hexdigest())

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
     """Frozen pydantic model; unknown keys are refused, so that a typing error never passes silently."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=False, ser_json_timedelta="float")
-
-
-def first_problem(error: ValidationError, whole: str = "the file") -> str:
-    """The first thing that is wrong, with its place; ``whole`` names what has none."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"

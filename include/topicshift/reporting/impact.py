@@ -17,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import ValidationError
 
-from topicshift.core.base import first_problem
 from topicshift.core.drain.advice import Advice, client_advice
 from topicshift.core.errors import SpecError
 from topicshift.core.findings import sort_findings
@@ -79,8 +78,10 @@ def _checked(impact: Mapping[str, Any] | Impact) -> Impact:
     try:
         return Impact.model_validate(dict(impact))
     except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
         raise SpecError(
-            f"This is no impact report of this version: {first_problem(err)} ({err.error_count()} problems). Make "
+            f"This is no impact report of this version: {where}: {first['msg']} ({err.error_count()} problems). Make "
             "impact.json again with the key_rehash_impact of the same installation."
         ) from None
 

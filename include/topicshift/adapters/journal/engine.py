@@ -79,21 +79,26 @@ class Database:
         It runs again after a deadlock, a busy database or a lost connection. In the last case the commit may have
         happened: ``work`` sees ``attempt > 0`` and must find that out.
         """
-        return self._tried("written", {_WRITE: True}, work)
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` on one snapshot of the journal."""
-        options = {"isolation_level": "REPEATABLE READ"} if self.postgres else {}
-        return self._tried("read", options, lambda connection, _attempt: work(connection))
-
-    def _tried(self, act: str, options: dict[str, Any], work: Callable[[Connection, int], T]) -> T:
         for attempt in range(_ATTEMPTS):
             try:
-                with self.engine.connect().execution_options(**options) as connection, connection.begin():
+                with self.engine.connect().execution_options(**{_WRITE: True}) as connection, connection.begin():
                     return work(connection, attempt)
             except SQLAlchemyError as exc:
                 if attempt == _ATTEMPTS - 1 or not _passing(exc):
-                    raise self.error(exc, act) from exc
+                    raise self.error(exc, "written") from exc
+            time.sleep(random.uniform(0.005, 0.02) * 2**attempt)  # noqa: S311 - spreads retries, nothing secret
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` on one snapshot of the journal."""
+        options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if self.postgres else {}
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.engine.connect().execution_options(**options) as connection, connection.begin():
+                    return work(connection)
+            except SQLAlchemyError as exc:
+                if attempt == _ATTEMPTS - 1 or not _passing(exc):
+                    raise self.error(exc, "read") from exc
             time.sleep(random.uniform(0.005, 0.02) * 2**attempt)  # noqa: S311 - spreads retries, nothing secret
         raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka.admin
 
-from topicshift.adapters.kafka.connection import Connection, OverConnection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.propagation import shows_acls, until_everywhere
 from topicshift.core.errors import Refused
 from topicshift.core.kafka.cluster import Acl
@@ -73,8 +73,11 @@ def has_authorizer(connection: Connection) -> bool:
     return True
 
 
-class AclsAdmin(OverConnection):
+class AclsAdmin:
     """ACLs of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def acls(self) -> frozenset[Acl]:
         """Every ACL of topics, groups, the cluster and transactional ids; none on a cluster without authorizer.

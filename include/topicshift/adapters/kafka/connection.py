@@ -359,13 +359,6 @@ class Connection:
             python.close()
 
 
-class OverConnection:
-    """A part of a cluster's interface, over one connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-
 def _python_code(exc: BaseException) -> str:
     from kafka import errors
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection, OverConnection, typed_error
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.coordinators import PAUSE_S, ask_known, ask_python
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.adapters.kafka.python_client import RETRY, at_coordinators, forget_coordinators
@@ -244,8 +244,11 @@ def _classic_member(m: Any) -> GroupMember:
     return GroupMember(m.member_id, m.client_id, m.client_host.lstrip("/"), instance, assignment, topics)
 
 
-class GroupsReader(OverConnection):
+class GroupsReader:
     """The group methods of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def groups(self) -> list[GroupInfo]:
         """Every group that the brokers list, of every kind, without members. Raises ``Unreadable``."""
@@ -265,14 +268,4 @@ class GroupsReader(OverConnection):
         """See :func:`topicshift.adapters.kafka.commits.alter_commits`."""
         from topicshift.adapters.kafka.commits import alter_commits
 
-        c = self._connection
-        try:
-            alter_commits(c, group, topic, offsets)
-        except AccessDenied as exc:
-            code = "TOPIC_AUTHORIZATION_FAILED"
-            if code not in str(exc):
-                raise
-            # Setting offsets takes READ on the group and on the topic; here it is the topic's that is missing.
-            raise typed_error(
-                code, "", operation="READ", resource=f"topic {topic}", bootstrap=c.bootstrap, principal=c.principal
-            ) from None
+        alter_commits(self._connection, group, topic, offsets)

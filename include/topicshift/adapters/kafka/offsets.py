@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection, OverConnection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.core.errors import NotFound
 from topicshift.core.kafka.cluster import PartitionOffsets
@@ -128,8 +128,11 @@ async def _ask(
     return rows, codes
 
 
-class OffsetsReader(OverConnection):
+class OffsetsReader:
     """The offsets method of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
         """One row for every partition asked, or of the topic as described. Raises ``NotFound`` for a missing topic."""

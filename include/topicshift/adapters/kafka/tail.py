@@ -111,6 +111,8 @@ def read_tails(
     ranges: Iterable[TailRange],
     *,
     timeout_s: float = 15.0,
+    count_limit: int = COUNT_LIMIT,
+    max_records: int = MAX_RECORDS,
     stop: threading.Event | None = None,
 ) -> dict[TailRange, Tail]:
     """What a read_committed reader finds in each range; one answer for each range asked.
@@ -127,7 +129,7 @@ def read_tails(
     for r in wanted:
         grouped[(r.partition, r.end)].append(r.start)
     partitions = {p for p, _ in grouped}
-    limit = min(COUNT_LIMIT, max(1, MAX_RECORDS // len(partitions)))
+    limit = min(count_limit, max(1, max_records // len(partitions)))
     jobs = {key: _Job(key[0], key[1], starts, limit) for key, starts in grouped.items()}
     queues: dict[int, list[_Job]] = defaultdict(list)
     for job in jobs.values():
@@ -234,12 +236,30 @@ def _took(job: _Job, message: Any) -> bool:
 
 
 async def observe_tails(
-    conn: Connection, topic: str, ranges: Iterable[TailRange], *, timeout_s: float
+    conn: Connection,
+    topic: str,
+    ranges: Iterable[TailRange],
+    *,
+    timeout_s: float = 15.0,
+    count_limit: int = COUNT_LIMIT,
+    max_records: int = MAX_RECORDS,
 ) -> dict[TailRange, Tail]:
     """:func:`read_tails` in a thread; when this task is cancelled, the reading ends within a tenth of a second."""
     stop = threading.Event()
+    wanted = list(ranges)
+    if not wanted:
+        return {}
     try:
-        return await asyncio.to_thread(read_tails, conn, topic, list(ranges), timeout_s=timeout_s, stop=stop)
+        return await asyncio.to_thread(
+            read_tails,
+            conn,
+            topic,
+            wanted,
+            timeout_s=timeout_s,
+            count_limit=count_limit,
+            max_records=max_records,
+            stop=stop,
+        )
     finally:
         stop.set()
 

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
-from topicshift.adapters.kafka.connection import OverConnection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.propagation import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.kafka.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
@@ -27,8 +27,11 @@ def _names(operations: Iterable[Any] | None) -> frozenset[str] | None:
     return None if operations is None else frozenset(op.name for op in operations)
 
 
-class TopicsAdmin(OverConnection):
+class TopicsAdmin:
     """Topics of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def cluster(self) -> ClusterInfo:
         """Id, brokers, whether ACLs are enforced and topics made by themselves, and what this client may do."""

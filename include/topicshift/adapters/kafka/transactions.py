@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connection import OverConnection
+from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.python_client import ask_nodes
 from topicshift.core.errors import NotFound, Refused, Unreadable
 from topicshift.core.kafka.cluster import ActiveProducer, Transaction
@@ -14,8 +14,11 @@ _UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _GONE = 105  # TRANSACTIONAL_ID_NOT_FOUND: it ended and expired between the two questions
 
 
-class TransactionsAdmin(OverConnection):
+class TransactionsAdmin:
     """Producer and transaction state of one cluster. Raises the errors of :mod:`topicshift.core.errors`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def _describe_producers(self, topic: str, partitions: Sequence[int]) -> dict[Any, Any]:
         from kafka import TopicPartition

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from topicshift.core.base import Model, first_problem
+from topicshift.core.base import Model
 from topicshift.core.drain.decision import GroupView
 from topicshift.core.drain.reasons import Reason
 from topicshift.core.errors import SpecError
@@ -48,7 +48,9 @@ def parse_evidence(text: str, *, name: str) -> list[ReaderEvidence]:
             "offsets. Correct the file."
         ) from None
     except ValidationError as exc:
-        raise SpecError(f"{name}: {first_problem(exc, 'the object')}. Correct the field.") from None
+        first = exc.errors(include_url=False)[0]
+        place = ".".join(str(p) for p in first["loc"]) or "the object"
+        raise SpecError(f"{name}: {place}: {first['msg']}. Correct the field.") from None
 
 
 def as_group(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, NonNegativeInt, ValidationError
 
-from topicshift.core.base import Model, first_problem
+from topicshift.core.base import Model
 from topicshift.core.errors import SpecError
 
 FenceOffsets = dict[NonNegativeInt, NonNegativeInt]
@@ -33,8 +33,10 @@ class FencePoint(Model):
         try:
             found = cls.model_validate_json(data)
         except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(p) for p in first["loc"]) or "the file"
             raise SpecError(
-                f"{where} is no fence: {first_problem(error)}. Give fence.json as the fence step wrote it (an object "
+                f"{where} is no fence: {place}: {first['msg']}. Give fence.json as the fence step wrote it (an object "
                 "with topic, topic_id, taken_at and fence_offsets, partition -> END_U), or a drain certificate that "
                 "was taken up to a fence."
             ) from None
