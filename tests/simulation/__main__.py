@@ -26,12 +26,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--story", action="store_true", help="tell each of the seeds, whatever came of it")
     parser.add_argument("--mutant", default="", help="break the product in this way first")
     parser.add_argument("--mutants", action="store_true", help="look until each broken product is caught")
+    parser.add_argument("--bound", type=int, default=10_000, help="with --mutants: at most so many seeds each")
     parser.add_argument("--only", default="", help="with --mutants: only those whose name holds this text")
     parser.add_argument("--stories", type=int, default=2, help="so many failing seeds are made small and told")
     args = parser.parse_args(argv)
     wish = Wish(order=args.order, calm=args.calm)
     if args.mutants:
-        return _mutants(args.only, args.first, args.jobs)
+        return _mutants(args.only, args.first, args.jobs, args.bound)
     if args.story:
         with mutants.applied(args.mutant):
             for seed in range(args.first, args.first + args.seeds):
@@ -56,12 +57,12 @@ def _tell(tally: Tally, wish: Wish, mutant: str, stories: int) -> None:
                 print("\n" + story(simulate(small)))
 
 
-def _mutants(only: str, first: int, jobs: int) -> int:
+def _mutants(only: str, first: int, jobs: int, most: int) -> int:
     missed = 0
     for name, mutant in mutants.MUTANTS.items():
         if only not in name:
             continue
-        tally = campaign(first, mutant.bound, wish=mutant.wish, jobs=jobs, mutant=name, stop_at=1)
+        tally = campaign(first, min(mutant.bound, most), wish=mutant.wish, jobs=jobs, mutant=name, stop_at=1)
         caught = min(tally.failed, default=None)
         missed += caught is None
         found = f"caught at seed {caught} ({tally.failed[caught][:110]})" if caught is not None else "NOT CAUGHT"

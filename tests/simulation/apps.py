@@ -294,7 +294,7 @@ class ConsumerInstance(Instance):
         if self.world.rng.random() < 0.9:
             self._commit()
 
-    def _begin(self, partition: int) -> None:
+    def _begin(self, partition: int, *, out_of_range: bool = False) -> None:
         assert self.topic is not None
         bounds = self.world.cluster.bounds(self.topic, partition)
         if bounds is None:
@@ -303,7 +303,7 @@ class ConsumerInstance(Instance):
         committed = self.world.cluster.committed(self.app.group, self.topic, partition)
         if committed is not None and start <= committed <= end:
             self.positions[partition] = committed
-        elif committed is None and self.client.from_start(self.topic):
+        elif committed is None and not out_of_range and self.client.from_start(self.topic):
             self.app.coordinator.commit(self.name, self.topic, {partition: start})
             self.positions[partition] = start
         else:
@@ -313,6 +313,7 @@ class ConsumerInstance(Instance):
                 committed=committed,
             )
             self.positions[partition] = reset
+            self.clean = False
 
     def _poll(self, partition: int) -> list[Record]:
         try:
@@ -323,6 +324,9 @@ class ConsumerInstance(Instance):
     def _read(self, partition: int) -> None:
         if partition not in self.positions:
             return
+        bounds = self.world.cluster.bounds(self.topic or "", partition)
+        if bounds is not None and not bounds[0] <= self.positions[partition] <= bounds[1]:
+            self._begin(partition, out_of_range=True)
         for record in self._poll(partition):
             self._hand_over(self.topic or "", partition, record)
             self.positions[partition] = record.offset + 1

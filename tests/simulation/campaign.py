@@ -75,6 +75,8 @@ def _chunk(work: tuple[list[int], Wish, str]) -> Tally:
     with mutants.applied(mutant):
         for seed in seeds:
             tally.add(one(seed, wish))
+    if mutant:  # what fails without the mutant as well tells nothing of it
+        tally.failed = {s: why for s, why in tally.failed.items() if not one(s, wish).failed}
     return tally
 
 

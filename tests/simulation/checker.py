@@ -12,7 +12,7 @@ from typing import Any
 
 from .history import Event, History
 
-FRESH_S = 15.0
+FRESH_S = 35.0
 """An act may rest on a look at the source that is at most this old when the act begins."""
 
 SLACK_S = 40.0
@@ -156,8 +156,8 @@ def _still_to_come(facts: Facts, end: Event, group: str, place: str | None, reco
         return False
     committed = end["commits"].get((group, record["topic"], record["partition"]))
     passed = committed is not None and committed > record["offset"]
-    if record["topic"] == facts.target and place == facts.source:
-        return not passed and end["state"] not in ("rolled_back", "failed")
+    if record["topic"] == facts.target and place in (facts.source, None):
+        return not passed and (end.get("closed") or end["state"] not in ("rolled_back", "failed"))
     return False
 
 
@@ -172,18 +172,41 @@ def _excused(facts: Facts, group: str, record: Event, fences: list[_Fence]) -> b
         for e in facts.events
         if e.what == "reset" and e["group"] == group and e["topic"] == record["topic"] and e["to"] > record["offset"]
     ]
-    if any(h["did"] == group and h.at <= r.at for h in hands for r in resets) and record["topic"] == facts.source:
+    spoilt = [h for h in hands if group in (h["did"] if isinstance(h["did"], tuple) else (h["did"],))] + remade
+    if any(h.at <= r.at for h in spoilt for r in resets) and record["topic"] == facts.source:
         return True
     if any(e.what == "reset" and e["group"] == group for e in facts.events) and facts.hand("partition_added_target"):
         return record["topic"] == facts.target
+    if record.at >= _ended(facts) and record.who.startswith(("stray", "rogue")):
+        return True
     past = any(f.past(record) for f in fences)
     return past and _named(facts)
+
+
+def _ended(facts: Facts) -> float:
+    """When the journal gave the source free for the last time."""
+    held = [e for e in facts.events if e.what == "holds" and e["topic"] == facts.source]
+    return held[-1].at if held and held[-1]["migration"] is None else float("inf")
 
 
 def _named(facts: Facts) -> bool:
     """The product did not end well: it stands, or failed, and says why."""
     end = facts.end
     return end is not None and end["state"] not in ("done", "retired", "rolled_back") and bool(end["why"])
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be helped is named
+
+
+def hands_are_named(facts: Facts) -> Iterator[Violation]:
+    """A source that was made again under a migration cannot be migrated: it does not end as if all were well."""
+    end = facts.end
+    begun = [e.at for e in facts.events if e.what == "row" and e["step"] == "create_target" and e["state"] == "done"]
+    if end is None or end["state"] != "done" or not begun:
+        return
+    for hand in facts.hand("source_remade"):
+        if begun[0] < hand.at < _ended(facts):
+            yield Violation("unnamed", "the source was made again under the migration, which is done all the same", hand.at)
 
 
 # ------------------------------------------------------------------------------------------------ 1: duplicates
@@ -246,6 +269,8 @@ def _forward(facts: Facts, e: Event) -> str | None:
     if e.what != "call" or e["outcome"] != "ok":
         return None
     if e["port"] == "routes" and e["method"] == "write":
+        if e.get("void"):
+            return None
         if e.get("points") == facts.target and e.get("pointed_before") != facts.target:
             return "points producers to the target"
         if e.get("released"):
@@ -407,7 +432,9 @@ def producers_write(facts: Facts) -> Iterator[Violation]:
     quiet = next((e for e in facts.events if e.what == "quiet"), None)
     if healed is None or quiet is None or facts.end is None:
         return
-    writes = {e.who for e in facts.acked if healed.at < e.at <= quiet.at}
+    if any(h.at >= _ended(facts) for h in facts.hand("target_acl_removed", "route_gone")):
+        return  # the migration was over: nobody looks any more
+    writes = {e.who for e in facts.acked if healed.at <= e.at <= quiet.at}
     for name in facts.end["instances"]:
         if name not in writes:
             yield Violation("left_stopped", f"producer {name} wrote nothing after all was healed", quiet.at)
@@ -416,6 +443,7 @@ def producers_write(facts: Facts) -> Iterator[Violation]:
 RULES = (
     order_of_keys,
     nothing_lost,
+    hands_are_named,
     own_duplicates,
     stops_after_a_write,
     nothing_unread_at_release,

@@ -105,6 +105,7 @@ class Faulty:
     ) -> None:
         self._port, self._name, self._process, self._injector = port, name, process, injector
         self._describe = describe
+        self.acted: Callable[[], None] = lambda: None
         self._mean = 0.006
         self._last: dict[str, tuple[float, Any]] = {}
 
@@ -154,6 +155,8 @@ class Faulty:
                 whole = all(o.end is not None for o in result.values())
                 history.add(name, "saw", topic=args[0], complete=whole, began=began)
             return result
+        if method not in ("take_seat", "leave_seat"):
+            self.acted()
         if port == "journal" or port == "evidence":
             return effect()
         said = self._describe(port, method, args) | {"port": port, "method": method, "began": began}
@@ -162,6 +165,8 @@ class Faulty:
         except Exception as error:
             history.add(name, "call", args=_note(args), outcome="fail", why=_short(error), **said)
             raise
+        if getattr(result, "voided", None):
+            said["void"] = True
         history.add(name, "call", args=_note(args), outcome="ok", **said)
         self._last.clear()
         return result

@@ -17,6 +17,7 @@ class _Member:
     seen: float
     rejoined: bool = False
     assigned: tuple[int, ...] = ()
+    count: int = 0
 
 
 @dataclass
@@ -54,6 +55,8 @@ class Coordinator:
         if mine is None:
             return False
         mine.seen = now
+        if not self.rebalancing and mine.count != (self.cluster.partitions(mine.topic) or 0):
+            self._disturb()
         return True
 
     def rejoin(self, name: str) -> None:
@@ -73,7 +76,7 @@ class Coordinator:
             count = self.cluster.partitions(topic) or 0
             for i, name in enumerate(names):
                 parts = tuple(p for p in range(count) if p % len(names) == i)
-                self.members[name].assigned = parts
+                self.members[name].assigned, self.members[name].count = parts, count
                 held = GroupMember(name, name, "h", assignment={topic: parts} if parts else {}, topics=(topic,))
                 self.cluster.join(self.group, held)
 

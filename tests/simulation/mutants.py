@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -50,16 +51,10 @@ def _wrap(target: str, around: Callable[[Any], Any]) -> Patch:
 
     def patch(stack: ExitStack) -> None:
         module, name = target.rsplit(".", 1)
-        owner = mock._importer(module) if hasattr(mock, "_importer") else _imported(module)
-        stack.enter_context(mock.patch(target, around(getattr(owner, name))))
+        owner = pkgutil.resolve_name(module)
+        stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
 
     return patch
-
-
-def _imported(path: str) -> Any:
-    import pkgutil
-
-    return pkgutil.resolve_name(path)
 
 
 for _table, _rules in RULES.items():
@@ -157,7 +152,7 @@ _mutant(
 _mutant(
     "approval not compared",
     "a yes to another plan counts",
-    _wrap("topicshift.acts.questions._plain", lambda real: lambda about: None),
+    _wrap("topicshift.acts.questions._plain", lambda real: lambda about: mock.ANY),
     hands=("plan_changes",),
 )
 _mutant(
@@ -166,7 +161,7 @@ _mutant(
     _swap("topicshift.acts.context.MigrationContext.check_seat", lambda self: None),
     kinds=("stall",),
 )
-_mutant("no DENY", "the fence denies nobody", _swap("topicshift.core.fence.acl.writers", lambda acls, topic: []), hands=("undeclared_writer",))
+_mutant("no DENY", "the fence denies nobody", _swap("topicshift.core.fence.acls.writers", lambda acls, topic: []), hands=("undeclared_writer",))
 
 
 def _yes(answer: Any) -> Any:

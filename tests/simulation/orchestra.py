@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from topicshift.acts import questions
-from topicshift.acts.advance import Asking, Done, Waiting, advance
+from topicshift.acts.advance import Asking, Done, Waiting, advance, beyond
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError
@@ -159,7 +159,8 @@ class DagRun:
 
     @staticmethod
     def _work(step: Step, subject: str | None) -> Callable[[MigrationContext], Any]:
-        return lambda ctx: advance(ctx, until=step, focus=subject)
+        through = Step.SWITCH_PRODUCERS if step is Step.STOP_PRODUCERS else None
+        return lambda ctx: _reached(ctx, step, advance(ctx, until=step, focus=subject, through=through))
 
     def _task_ended(self, left: list[int], how: str, result: Any) -> None:
         if self.state != "running":
@@ -211,7 +212,20 @@ class DagRun:
         self.state, self.alive = "deleted", False
 
 
+def _reached(ctx: MigrationContext, step: Step, outcome: Any) -> Any:
+    """A task whose own step is done does not wait for a later one."""
+    if isinstance(outcome, Waiting) and beyond(outcome.decision, step, ORDER[ctx.policy.cutover]):
+        return Done(outcome.why, ctx.record(), outcome.decision)
+    return outcome
+
+
 def _resume(ctx: MigrationContext) -> Any:
+    ctx.ports.verifier.abort()
+    return advance(ctx, wanted="resume")
+
+
+def watch(ctx: MigrationContext) -> Any:
+    """What the watch over a freeze does: resume, without calling anything else off."""
     return advance(ctx, wanted="resume")
 
 
@@ -225,6 +239,6 @@ def rollback(ctx: MigrationContext) -> Any:
     return advance(ctx, wanted="rollback")
 
 
-resume = _resume
+resume = watch
 
-__all__ = ["DagRun", "Done", "Task", "forward", "resume", "rollback"]
+__all__ = ["DagRun", "Done", "Task", "forward", "resume", "rollback", "watch"]

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from topicshift.acts.close import close
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.acts.open import open_migration
 from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
+from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.words import Act
 from topicshift.core.errors import TopicshiftError
 from topicshift.core.spec.io import spec_from_params
@@ -29,7 +31,7 @@ from .scenario import Scenario
 from .simports import SimExecutor, SimJournal, SimReader, SimVerifier, describe_call, order_verdict
 from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
 
-SAFETY_S = 420.0
+SAFETY_S = 280.0
 """The longest time in which faults may strike."""
 LIVENESS_S = 700.0
 """Once all is healed, everything has to come to its end within this time."""
@@ -78,7 +80,7 @@ class Simulation:
         self._resuming: orchestra.Task | None = None
         self._rollbacks = 0
         self._of: dict[str, str] = {}
-        self.stands = False
+        self.stands = self.closed = False
         self._look_again = 0.0
         timed = [5.0 + hand.at for hand in scenario.hands if not hand.after]
         self._last_hand = max([30.0, *timed])
@@ -149,16 +151,18 @@ class Simulation:
     def _ports(self, process: Process) -> Ports:
         clock = SimClock(process)
         admin = self._wrap(self.world.cluster, "admin", process)
+        journal = self._wrap(self.journal, "journal", process)
+        admin.acted = journal.acted = clock.acted
         executor = SimExecutor(process)
         executor.run = lambda work: drive(process, work())  # type: ignore[attr-defined]
 
         def controller(kind: str, _admin: Any) -> Any:
             if kind == "manual":
-                return ManualController(admin, {})
+                return ManualController(admin)
             return RouteController(self._wrap(RouteOf(self.world, process), "routes", process), clock)
 
         return Ports(
-            journal=self._wrap(self.journal, "journal", process),
+            journal=journal,
             evidence=self._wrap(self.evidence, "evidence", process),
             clock=clock,
             executor=executor,  # type: ignore[arg-type]
@@ -180,7 +184,11 @@ class Simulation:
             self.verifiers[migration].begin()
         elif act is Act.PROVE_ORDER:
             ctx.clock.sleep(3.0)
-            ctx.write("order_proof.json", json.dumps({"verdict": order_verdict(self.world)}))
+            ctx.write("order_proof.json", json.dumps({"verdict": order_verdict(self.world, self._fence_file(migration))}))
+
+    def _fence_file(self, migration: str) -> Any:
+        data = self.evidence.read(migration, "fence.json")
+        return None if data is None else json.loads(data)
 
     def owner_alive(self, owner: str) -> bool | None:
         """Whether the run of this name lives, as Airflow would tell."""
@@ -286,14 +294,19 @@ class Simulation:
         if task is not None and not task.stopped and task.process is not None and not task.process.over:
             return None
         for row in self.journal.find(source=SOURCE):
-            freeze = self.journal.step(row.migration_id, "freeze")
-            if freeze is None or freeze.state not in ("intended", "undoing"):
+            freeze, switch, back = (self.journal.step(row.migration_id, s) for s in ("freeze", "switch_producers", "rollback"))
+            if row.state != "open" or freeze is None or freeze.state not in ("intended", "undoing"):
                 continue
-            alive = self.owner_alive(row.owner)
-            late = self.kernel.time.isoformat() > str(freeze.data.get("lease_until"))
-            if self.kernel.now >= self._look_again and (alive is False or (late and alive is None)):
+            over, _ = abandoned(
+                freeze=Freeze.from_data(freeze.data),
+                owner_alive=self.owner_alive(row.owner),
+                rolling_back=back is not None and back.state == "intended",
+                pointing=switch is not None and switch.state in ("intended", "done", "undoing"),
+                now=self.kernel.time,
+            )
+            if over and self.kernel.now >= self._look_again:
                 self._look_again = self.kernel.now + (60.0 if self._resuming is not None else 0.0)
-                self._resuming = orchestra.Task(self, "watch", "resume", orchestra.resume, lambda *_: None).start()
+                self._resuming = orchestra.Task(self, "watch", "resume", orchestra.watch, lambda *_: None).start()
         return None
 
     def _lay_on(self, hand: Hand) -> None:
@@ -362,14 +375,14 @@ class Simulation:
         """All faults end: what is stalled wakes, what is broken works, what was paused goes on."""
         self.healed = self.injector.healed = self.people.healed = True
         self._milestones.clear()
+        self.history.add("world", "healed")
         self.world.heal()
         for process in self.processes:
             process.skew = 0.0
             process._stalled_until = min(process._stalled_until, self.kernel.now)
-        self.history.add("world", "healed")
         for run in self.runs:
             run.paused_until = -1.0
-        self._attempts = [self._clear_run, self._clear_run, self._fail_run, self._roll_back_left, self._clear_run, self._roll_back_left]
+        self._attempts = [self._clear_run, self._clear_run, self._fail_run, self._roll_back_left, self._clear_run, self._close]
         self._changed = (0, self.kernel.now - STUCK_S)
         self.kernel.every(5.0, self._operate)
 
@@ -408,6 +421,15 @@ class Simulation:
         else:
             self._roll_back_left()
 
+    def _close(self) -> None:
+        """The last word: `topicshift close`, which names what is left."""
+        self.closed = True
+        for run in self.runs:
+            run.stop_tasks()
+            run.state, run.alive = "failed", False
+        work = lambda ctx: close(ctx, "it does not go on", even_frozen=True)  # noqa: E731
+        orchestra.Task(self, "command", "close", work, lambda *_: None).start()
+
     def _roll_back_left(self) -> None:
         rows = [r for r in self.journal.find(source=SOURCE) if r.active or r.state == "open"]
         if rows:
@@ -417,7 +439,7 @@ class Simulation:
         world, rows = self.world, []
         for row in self.journal.find(source=SOURCE):
             why = next((t for w, t in reversed(list(self.said.items())) if t), "")
-            rows.append({"migration": row.migration_id, "state": row.state, "active": row.active, "why": why, "ends_by": "close"})
+            rows.append({"migration": row.migration_id, "state": row.state, "active": row.active, "why": why, "ends_by": ""})
         last = self.journal.find(source=SOURCE)
         topics = (SOURCE, TARGET)
         self.history.add(
@@ -432,8 +454,13 @@ class Simulation:
             why=rows[-1]["why"] if rows else "",
             migrations=rows,
             broken=self.errors,
-            instances=[i.name for p in world.producers for i in p.instances if i.alive],
+            instances=[i.name for p in world.producers for i in p.instances if i.alive and not self._is_persons(p)],
+            closed=self.closed,
         )  # fmt: skip
+
+    def _is_persons(self, app: Any) -> bool:
+        """Whether a person keeps it stopped: one that said no, or was never told to start it."""
+        return isinstance(app, ManualProducer) and not app.running
 
     def _outcome(self) -> str:
         rows = self.journal.find(source=SOURCE)
@@ -442,6 +469,8 @@ class Simulation:
         row = rows[-1]
         if row.active or row.state == "open":
             return "stands with reason"
+        if self.closed:
+            return "closed, with what is left named"
         resumed = any(s.step == "freeze" and s.state == "undone" for s in self.journal.steps(row.migration_id))
         return f"{row.state}, resumed on the source" if resumed and row.state == "failed" else row.state
 

@@ -18,6 +18,10 @@ PEOPLES_HANDS = (
 )  # fmt: skip
 
 
+SPECIAL = frozenset({"plan_changes", "point_stuck", "says_no"})
+"""Wishes that are no hands of their own."""
+
+
 @dataclass(frozen=True)
 class Mood:
     """How a person answers: seconds until the answer, what it is, and whether it comes twice."""
@@ -85,11 +89,19 @@ def draw(seed: int, wish: Wish = Wish()) -> Scenario:  # noqa: B008
     hands = [_app_fault(rng) for _ in range(rng.choice((0, 0, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(sorted(HANDS))) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
-    hands += [_hand(rng, name) for name in wish.hands]
+    hands += [_app_fault(rng, n) if n in APP_FAULTS else _hand(rng, n) for n in wish.hands if n not in SPECIAL]
+    if "plan_changes" in wish.hands:
+        base = replace(base, approvals="required")
+        hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
+    if "point_stuck" in wish.hands:
+        faults.append(Fault("late", "routes", "write", 3, shape.budget_s * rng.uniform(0.4, 1.2)))
+    if "says_no" in wish.hands:
+        base = replace(base, approvals="required")
     for kind in wish.kinds:
         faults += [f for f in port_faults.draw(rng, 60) if f.kind == kind][:3]
     skew = rng.choice((0.0, 0.0, 0.0, 0.3, -0.5, 4.0, -4.0)) if weight > 1 else 0.0
-    return replace(base, faults=tuple(faults), hands=tuple(hands), moods=_moods(rng, weight), skew=skew)
+    moods = (Mood(3.0, "no"),) if "says_no" in wish.hands else _moods(rng, weight)
+    return replace(base, faults=tuple(faults), hands=tuple(hands), moods=moods, skew=skew)
 
 
 def _moods(rng: random.Random, weight: int) -> tuple[Mood, ...]:
@@ -114,10 +126,12 @@ def _hand(rng: random.Random, what: str) -> Hand:
     return Hand(what, at, after)
 
 
-def _app_fault(rng: random.Random) -> Hand:
-    what = rng.choice(sorted(APP_FAULTS))
+def _app_fault(rng: random.Random, what: str = "") -> Hand:
+    what, wished = what or rng.choice(sorted(APP_FAULTS)), what
     at, after = _when(rng)
-    amount = rng.choice((2.0, 8.0, 20.0, 70.0, 200.0)) * rng.uniform(0.7, 1.3)
+    if wished:
+        at, after = rng.uniform(0.0, 3.0), rng.choice(("freeze", "freeze", "create_target", "fence"))
+    amount = rng.choice((2.0, 8.0, 20.0, 70.0, 200.0)[3 * bool(wished) :]) * rng.uniform(0.7, 1.3)
     if what == "app_clock_step":
         amount = rng.choice((-90.0, -5.0, -0.8, 0.8, 3.0, 60.0))
     return Hand(what, at, after, amount)

@@ -183,13 +183,20 @@ def verdict(world: World, certificate: Mapping[str, Any]) -> str:
     return "verified"
 
 
-def order_verdict(world: World) -> str:
-    """What the order proof says, from the records themselves: no key goes back in its numbers."""
+def order_verdict(world: World, fence: Mapping[str, Any] | None) -> str:
+    """What the order proof says, from the records themselves: nothing behind the fence, no key back in its numbers."""
+    for p, end in (fence or {}).get("offsets", {}).items():
+        bounds = world.cluster.bounds(world.source, int(p))
+        if bounds is None or bounds[1] < end:
+            return "unknown"
     highest: dict[str, int] = {}
     for topic in (world.source, world.target):
         of_topic: dict[str, list[int]] = {}
         for p in range(world.cluster.partitions(topic) or 0):
+            end = (fence or {}).get("offsets", {}).get(str(p), 0) if topic == world.source else None
             for r in world.cluster.fetch(topic, p, 0, 100_000):
+                if end is not None and r.offset >= end:
+                    return "violated"
                 of_topic.setdefault(r.key, []).append(r.seq)
         for key, seqs in of_topic.items():
             if min(seqs) < highest.get(key, -1):

@@ -70,6 +70,7 @@ class Story:
         if "yes" not in self.skip:
             self.at(6.0, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="yes")
         self.at(7.0, "run1.t", "call", port="admin", method="create_topic", args="new", outcome="ok", began=7.0)
+        self.at(7.5, "journal", "row", migration="m1", step="create_target", state="done", fence=None, epoch=1)
 
     def _freeze(self) -> None:
         self.send(9.0, "old", 0, 1, 1)
@@ -85,14 +86,14 @@ class Story:
     def _pointed(self) -> None:
         if "look" not in self.skip:
             self.at(16.0, "run1.t", "saw", topic="old", complete="partial" not in self.skip, began=15.9)
-        self.point(40.0 if "look" in self.skip else 17.0)
-        self.send(41.0, "new", 0, 0, 2)
+        self.point(60.0 if "look" in self.skip else 17.0)
+        self.send(61.0, "new", 0, 0, 2)
 
     def _released(self) -> None:
-        self.at(42.0, "run1.t", "saw", topic="old", complete=True, began=41.9)
-        self.at(43.0, "run1.t", "call", port="routes", method="write", args="", outcome="ok", began=43.0, points="new",
+        self.at(62.0, "run1.t", "saw", topic="old", complete=True, began=61.9)
+        self.at(63.0, "run1.t", "call", port="routes", method="write", args="", outcome="ok", began=63.0, points="new",
                 pointed_before="new", released=["g0"], migration="m1", state="open")  # fmt: skip
-        self.get(44.0, "new", 0, 0, 2)
+        self.get(64.0, "new", 0, 0, 2)
 
     def _late(self) -> None:
         for n in range(5):
@@ -111,14 +112,14 @@ def _lost(s: Story) -> None:
 
 
 def _crossed(s: Story) -> None:
-    s.send(45.0, "old", 1, 0, 1, key="j")
-    s.send(45.0, "new", 1, 0, 2, key="j")
-    s.get(46.0, "new", 1, 0, 2, key="j")
-    s.get(47.0, "old", 1, 0, 1, key="j")
+    s.send(65.0, "old", 1, 0, 1, key="j")
+    s.send(65.0, "new", 1, 0, 2, key="j")
+    s.get(66.0, "new", 1, 0, 2, key="j")
+    s.get(67.0, "old", 1, 0, 1, key="j")
 
 
 def _again(s: Story) -> None:
-    s.get(45.0, "new", 0, 0, 2)
+    s.get(65.0, "new", 0, 0, 2)
 
 
 def _stray(s: Story) -> None:
@@ -126,8 +127,12 @@ def _stray(s: Story) -> None:
 
 
 def _other_run(s: Story) -> None:
-    s.at(50.0, "journal", "holds", topic="old", migration="m2")
-    s.at(70.0, "run1.t", "call", port="admin", method="delete_topic", args="", outcome="ok", began=70.0, migration="m1")
+    s.at(70.0, "journal", "holds", topic="old", migration="m2")
+    s.at(140.0, "run1.t", "call", port="admin", method="delete_topic", args="", outcome="ok", began=140.0, migration="m1")
+
+
+def _remade(s: Story) -> None:
+    s.at(12.0, "outsider", "hand", hand="source_remade", did=True, amount=0.0)
 
 
 def _no(s: Story) -> None:
@@ -150,6 +155,7 @@ def _other_plan(s: Story) -> None:
         ("released", _again, "duplicate"),
         ("fenced", _stray, "fence"),
         ("late", _other_run, "two_runs"),
+        ("freeze", _remade, "unnamed"),
         ("fenced", _no_cutover, "approval"),
     ],
 )
@@ -172,7 +178,7 @@ def test_a_partial_look_is_no_look() -> None:
     story = Story()
     story.skip = {"partial"}
     story._pointed = lambda: (  # type: ignore[method-assign]
-        story.at(32.0, "run1.t", "saw", topic="old", complete=False, began=31.9), story.point(33.0), story.send(41.0, "new", 0, 0, 2),
+        story.at(52.0, "run1.t", "saw", topic="old", complete=False, began=51.9), story.point(53.0), story.send(41.0, "new", 0, 0, 2),
     )  # type: ignore[func-returns-value, assignment]  # fmt: skip
     assert "fence" in story.tell()
 
@@ -225,4 +231,4 @@ def test_what_never_ends_is_caught(change: dict[str, Any], rule: str) -> None:
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert len(RULES) == 10
+    assert len(RULES) == 11
