@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from . import mutants
+from . import mutants, report
 from .campaign import Tally, campaign
 from .minimise import same_rule, smaller, story
 from .run import simulate
@@ -28,11 +29,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--mutants", action="store_true", help="look until each broken product is caught")
     parser.add_argument("--bound", type=int, default=10_000, help="with --mutants: at most so many seeds each")
     parser.add_argument("--only", default="", help="with --mutants: only those whose name holds this text")
+    parser.add_argument("--report", default="", metavar="FILE", help="write what was found as Markdown, too")
     parser.add_argument("--stories", type=int, default=2, help="so many failing seeds are made small and told")
     args = parser.parse_args(argv)
     wish = Wish(order=args.order, calm=args.calm)
     if args.mutants:
-        return _mutants(args.only, args.first, args.jobs, args.bound)
+        return _mutants(args.only, args.first, args.jobs, args.bound, args.report)
     if args.story:
         with mutants.applied(args.mutant):
             for seed in range(args.first, args.first + args.seeds):
@@ -41,6 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     tally = campaign(args.first, args.seeds, wish=wish, jobs=args.jobs, mutant=args.mutant)
     print(f"seeds {args.first} to {args.first + args.seeds - 1}")
     print("\n".join(tally.lines()))
+    if args.report:
+        Path(args.report).write_text(report.seeds(args.first, args.seeds, tally))
     _tell(tally, wish, args.mutant, args.stories)
     return 3 if tally.failed else 0
 
@@ -57,8 +61,8 @@ def _tell(tally: Tally, wish: Wish, mutant: str, stories: int) -> None:
                 print("\n" + story(simulate(small)))
 
 
-def _mutants(only: str, first: int, jobs: int, most: int) -> int:
-    missed = 0
+def _mutants(only: str, first: int, jobs: int, most: int, file: str) -> int:
+    missed, rows = 0, []
     for name, mutant in mutants.MUTANTS.items():
         if only not in name:
             continue
@@ -67,6 +71,9 @@ def _mutants(only: str, first: int, jobs: int, most: int) -> int:
         missed += caught is None
         found = f"caught at seed {caught} ({tally.failed[caught][:110]})" if caught is not None else "NOT CAUGHT"
         print(f"{name:<40} {found} within {tally.runs} of {mutant.bound} seeds", flush=True)
+        rows.append((name, mutant, tally.runs if caught is not None else None))
+        if file:
+            Path(file).write_text(report.mutants(rows))
     return 3 if missed else 0
 
 

@@ -159,7 +159,9 @@ class ProducerInstance(Instance):
         """kill -9: what it had queued may or may not arrive."""
         super().crash()
         for topic, key, seq in self.queue:
-            self.world.history.add(self.name, "produce", outcome="info", key=key, seq=seq, topic=topic, app=self.app.name)
+            self.world.history.add(
+                self.name, "produce", outcome="info", key=key, seq=seq, topic=topic, app=self.app.name
+            )
             if self.world.rng.random() < 0.5:
                 count = self.pinned.get(topic) or self.world.cluster.partitions(topic) or 1
                 try:
@@ -268,7 +270,10 @@ class ConsumerInstance(Instance):
         if isinstance(where, tuple):
             source, active = where
             cluster, group = self.world.cluster, self.app.group
-            on = [any(cluster.committed(group, t, p) is not None for p in range(cluster.partitions(t) or 0)) for t in where]
+            on = [
+                any(cluster.committed(group, t, p) is not None for p in range(cluster.partitions(t) or 0))
+                for t in where
+            ]
             where = source if on[0] and not on[1] else active
         if where is not None:
             self.client.begin(where)
@@ -309,7 +314,13 @@ class ConsumerInstance(Instance):
         else:
             reset = start if self.app.reset == "earliest" else end
             self.world.history.add(
-                self.name, "reset", group=self.app.group, topic=self.topic, partition=partition, to=reset, start=start,
+                self.name,
+                "reset",
+                group=self.app.group,
+                topic=self.topic,
+                partition=partition,
+                to=reset,
+                start=start,
                 committed=committed,
             )
             self.positions[partition] = reset
@@ -334,8 +345,15 @@ class ConsumerInstance(Instance):
 
     def _hand_over(self, topic: str, partition: int, record: Record) -> None:
         self.world.history.add(
-            self.name, "deliver", group=self.app.group, topic=topic, topic_id=self.world.cluster.topic_id(topic),
-            partition=partition, offset=record.offset, key=record.key, seq=record.seq,
+            self.name,
+            "deliver",
+            group=self.app.group,
+            topic=topic,
+            topic_id=self.world.cluster.topic_id(topic),
+            partition=partition,
+            offset=record.offset,
+            key=record.key,
+            seq=record.seq,
         )
 
     def _work_off(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from . import mutants
 from .run import simulate
-from .scenario import Wish, draw
+from .scenario import ANY, Wish, draw
 
 CHUNK = 10
 
@@ -43,16 +43,15 @@ class Tally:
         """The figures, for a person."""
         rate = self.runs / (self.wall_s or 1.0) * 60
         by_cpu = self.runs / (self.cpu_s or 1.0) * 120
-        out = [
-            f"{self.runs} migrations in {self.wall_s:.0f} s: {rate:.0f} a minute ({by_cpu:.0f} a minute on two idle cores, "
-            f"by {self.cpu_s / max(self.runs, 1) * 1000:.0f} ms of processor each)",
+        return [
+            f"{self.runs} migrations in {self.wall_s:.0f} s: {rate:.0f} a minute "
+            f"({by_cpu:.0f} a minute on two idle cores, by {self.cpu_s / max(self.runs, 1) * 1000:.0f} ms of CPU each)",
             f"port calls: median {statistics.median(self.calls or [0]):.0f}, most {max(self.calls or [0])}",
             f"faults: median {statistics.median(self.faults or [0]):.0f}, most {max(self.faults or [0])}",
             "outcomes: " + ", ".join(f"{k} {n}" for k, n in self.outcomes.most_common()),
             "faults by kind: " + ", ".join(f"{k} {n}" for k, n in sorted(self.kinds.items())),
             f"seeds that broke a promise: {len(self.failed)}",
         ]
-        return out
 
 
 def one(seed: int, wish: Wish) -> Tally:
@@ -70,28 +69,38 @@ def one(seed: int, wish: Wish) -> Tally:
 
 
 def _chunk(work: tuple[list[int], Wish, str]) -> Tally:
+    """Run some seeds; with a mutant no further than to the first that it, and nothing else, makes fail."""
     seeds, wish, mutant = work
     tally = Tally()
-    with mutants.applied(mutant):
-        for seed in seeds:
-            tally.add(one(seed, wish))
-    if mutant:  # what fails without the mutant as well tells nothing of it
-        tally.failed = {s: why for s, why in tally.failed.items() if not one(s, wish).failed}
+    for seed in seeds:
+        with mutants.applied(mutant):
+            found = one(seed, wish)
+        if mutant and found.failed and one(seed, wish).failed:
+            found.failed.clear()
+        tally.add(found)
+        if mutant and found.failed:
+            break
     return tally
 
 
-def chunks(first: int, count: int) -> Iterator[list[int]]:
+def chunks(first: int, count: int, size: int = CHUNK) -> Iterator[list[int]]:
     """The seeds in pieces."""
-    for start in range(first, first + count, CHUNK):
-        yield list(range(start, min(start + CHUNK, first + count)))
+    for start in range(first, first + count, size):
+        yield list(range(start, min(start + size, first + count)))
 
 
 def campaign(
-    first: int, count: int, *, wish: Wish = Wish(), jobs: int = 1, mutant: str = "", stop_at: int = 0  # noqa: B008
+    first: int,
+    count: int,
+    *,
+    wish: Wish = ANY,
+    jobs: int = 1,
+    mutant: str = "",
+    stop_at: int = 0,
 ) -> Tally:
     """Run the seeds ``first`` to ``first + count - 1``; with ``stop_at`` no longer than until so many have failed."""
     tally, began = Tally(), time.monotonic()
-    work = ((piece, wish, mutant) for piece in chunks(first, count))
+    work = ((piece, wish, mutant) for piece in chunks(first, count, 4 if mutant else CHUNK))
     if jobs > 1:
         with multiprocessing.get_context("fork").Pool(jobs) as pool:
             for part in pool.imap(_chunk, work):

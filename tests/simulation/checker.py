@@ -85,7 +85,7 @@ def judge(history: History) -> list[Violation]:
 
 
 def order_of_keys(facts: Facts) -> Iterator[Violation]:
-    """For every group and key: all of the source before any of the target, in order. Repeats of a record are no news."""
+    """For every group and key: all of the source before any of the target, in order. Repeats do not count."""
     for group, events in facts.delivered.items():
         seen: set[tuple[str, int, int]] = set()
         highest: dict[str, tuple[int, str]] = {}
@@ -126,8 +126,8 @@ def nothing_lost(facts: Facts) -> Iterator[Violation]:
                 continue
             yield Violation(
                 "loss",
-                f"group {group} never got {e['key']}#{e['seq']}, acknowledged at {record['topic']}[{record['partition']}]"
-                f"@{record['offset']}; it reads {place} now",
+                f"group {group} never got {e['key']}#{e['seq']}, acknowledged at "
+                f"{record['topic']}[{record['partition']}]@{record['offset']}; it reads {place} now",
                 e.at,
             )
 
@@ -195,7 +195,7 @@ def _named(facts: Facts) -> bool:
     return end is not None and end["state"] not in ("done", "retired", "rolled_back") and bool(end["why"])
 
 
-# ------------------------------------------------------------------------------------------------ what cannot be helped is named
+# -------------------------------------------------------------------------------- what cannot be helped
 
 
 def hands_are_named(facts: Facts) -> Iterator[Violation]:
@@ -206,7 +206,9 @@ def hands_are_named(facts: Facts) -> Iterator[Violation]:
         return
     for hand in facts.hand("source_remade"):
         if begun[0] < hand.at < _ended(facts):
-            yield Violation("unnamed", "the source was made again under the migration, which is done all the same", hand.at)
+            yield Violation(
+                "unnamed", "the source was made again under the migration, which is done all the same", hand.at
+            )
 
 
 # ------------------------------------------------------------------------------------------------ 1: duplicates
@@ -227,7 +229,9 @@ def own_duplicates(facts: Facts) -> Iterator[Violation]:
             record = (e["topic_id"], e["partition"], e["offset"])
             if record in seen and not any(at <= e.at for at in disturbed):
                 yield Violation(
-                    "duplicate", f"group {group} got {e['key']}#{e['seq']} again, though none of its members restarted", e.at
+                    "duplicate",
+                    f"group {group} got {e['key']}#{e['seq']} again, though none of its members restarted",
+                    e.at,
                 )
             seen[record] = e
 
@@ -291,12 +295,20 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
             looks = [
                 s
                 for s in facts.events
-                if s.what == "saw" and s.who == e.who and s["topic"] == facts.source and s["complete"] and s.at <= e["began"]
+                if s.what == "saw"
+                and s.who == e.who
+                and s["topic"] == facts.source
+                and s["complete"]
+                and s.at <= e["began"]
             ]
             if not looks or e["began"] - looks[-1].at > FRESH_S:
-                yield Violation("fence", f"{e.who} {what} without a look at the source within {FRESH_S:g} s before", e.at)
+                yield Violation(
+                    "fence", f"{e.who} {what} without a look at the source within {FRESH_S:g} s before", e.at
+                )
             elif late and late[0] < looks[-1]["began"]:
-                yield Violation("fence", f"{e.who} {what} after a record was written past the fence at {late[0]:.1f} s", e.at)
+                yield Violation(
+                    "fence", f"{e.who} {what} after a record was written past the fence at {late[0]:.1f} s", e.at
+                )
 
 
 def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
@@ -313,8 +325,14 @@ def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
             elif not groups:
                 groups = facts.groups if facts.order == "drain_first" else []
             for group in groups:
-                got = {(d["partition"], d["offset"]) for d in facts.delivered[group] if d["topic_id"] == fence.topic_id and d.at <= e.at}
-                missing = [a for a in due if (a["partition"], a["offset"]) not in got and not _excused(facts, group, a, [])]
+                got = {
+                    (d["partition"], d["offset"])
+                    for d in facts.delivered[group]
+                    if d["topic_id"] == fence.topic_id and d.at <= e.at
+                }
+                missing = [
+                    a for a in due if (a["partition"], a["offset"]) not in got and not _excused(facts, group, a, [])
+                ]
                 if missing:
                     first = missing[0]
                     yield Violation(
@@ -338,7 +356,11 @@ def one_run_at_a_time(facts: Facts) -> Iterator[Violation]:
             for topic in (facts.source, facts.target):
                 have, since = holder.get(topic, (None, 0.0))
                 if have is not None and have != e["migration"] and e["began"] > since + FRESH_S:
-                    yield Violation("two_runs", f"{e.who} of {e['migration']} changed {topic}, which {have} holds: {e['method']}", e.at)
+                    yield Violation(
+                        "two_runs",
+                        f"{e.who} of {e['migration']} changed {topic}, which {have} holds: {e['method']}",
+                        e.at,
+                    )
                     break
 
 
@@ -348,7 +370,9 @@ def one_run_at_a_time(facts: Facts) -> Iterator[Violation]:
 def never_left_stopped(facts: Facts) -> Iterator[Violation]:
     """A producer that lives, reads the route and is not told otherwise writes again within the budget."""
     disturbed = [
-        h for h in facts.hands if h["hand"] in ("producer_stall", "producer_crash", "route_unreadable", "app_clock_step")
+        h
+        for h in facts.hands
+        if h["hand"] in ("producer_stall", "producer_crash", "route_unreadable", "app_clock_step")
     ]
     last: dict[str, float] = {}
     begun: dict[str, float] = {}
@@ -396,7 +420,9 @@ def approved_as_shown(facts: Facts) -> Iterator[Violation]:
             if yes is None or yes["said"] != "yes":
                 yield Violation("approval", f"{e.who} made the target without a yes to the plan", e.at)
             elif plan is not None and plan not in yes["shown"]:
-                yield Violation("approval", f"{e.who} made the target of plan {plan}, the yes was for {yes['shown']}", e.at)
+                yield Violation(
+                    "approval", f"{e.who} made the target of plan {plan}, the yes was for {yes['shown']}", e.at
+                )
         elif _forward(facts, e) == "points producers to the target" and "switch_producers.switch" in _required(facts):
             yes = said.get("switch_producers.switch")
             if yes is None or yes["said"] != "yes":

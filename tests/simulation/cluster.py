@@ -54,7 +54,14 @@ class SimCluster(FakeCluster):
         self._write(topic, partition, 1, None, None)
         _log(p).append(Record(offset, key, seq, writer))
         self.history.add(
-            writer, "appended", topic=topic, topic_id=self.topic_id(topic), partition=partition, offset=offset, key=key, seq=seq
+            writer,
+            "appended",
+            topic=topic,
+            topic_id=self.topic_id(topic),
+            partition=partition,
+            offset=offset,
+            key=key,
+            seq=seq,
         )
         return offset
 

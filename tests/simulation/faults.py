@@ -21,9 +21,11 @@ from .history import History
 from .kernel import Kernel, Killed, Process
 
 WRITES = frozenset(
-    """create_topic delete_topic alter_topic_configs create_acls delete_acls alter_commits abort_transaction
-    claim take_over renew set_state set_plan intend finish event write take_seat leave_seat request release abort
-    """.split()
+    {
+        *("create_topic", "delete_topic", "alter_topic_configs", "create_acls", "delete_acls", "alter_commits"),
+        *("abort_transaction", "claim", "take_over", "renew", "set_state", "set_plan", "intend", "finish", "event"),
+        *("take_seat", "leave_seat", "write", "request", "release", "abort"),
+    }
 )
 """Calls that change the world. Every other method of a port only reads."""
 
@@ -293,7 +295,9 @@ def draw(rng: random.Random, count: int) -> list[Fault]:
         if kind == "partial":
             port, method, reach = rng.choice((("admin", "offsets", 60), ("reader", "*", 60), ("*", "commits", 20)))
         elif kind == "stale":
-            port, method, reach = rng.choice((("admin", "acls", 40), ("admin", "topic", 60), ("admin", "topic_names", 9)))
+            port, method, reach = rng.choice(
+                (("admin", "acls", 40), ("admin", "topic", 60), ("admin", "topic_names", 9))
+            )
         amount = _amount(rng, kind)
         out.append(Fault(kind, port, method, 1 + int(rng.random() ** 1.5 * reach), amount))
     return out

@@ -1,4 +1,4 @@
-"""A simulated group coordinator: members, assignment and eager rebalances, over the commits of the simulated cluster."""
+"""A simulated group coordinator: members, assignment, eager rebalances, over the simulated cluster's commits."""
 
 from __future__ import annotations
 

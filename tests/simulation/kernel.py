@@ -1,7 +1,7 @@
 """Simulated time and simulated processes: one seed, one thread, no wall clock.
 
-A process runs plain synchronous code in a greenlet. Whenever it calls a port or sleeps it gives way to the kernel, which
-moves time to the next event. A process that is killed never runs another instruction that reaches the world.
+A process runs plain synchronous code in a greenlet. Whenever it calls a port or sleeps it gives way to the kernel,
+which moves time to the next event. A process that is killed never runs another instruction that reaches the world.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OutOfTime(RuntimeError):
 class Kernel:
     """The event queue. ``now`` is in seconds since :data:`BASE`; ``rng`` decides latencies."""
 
-    def __init__(self, seed: str, *, max_events: int = 400_000) -> None:
+    def __init__(self, seed: str, *, max_events: int = 60_000) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.calls = 0

@@ -12,7 +12,7 @@ from unittest import mock
 
 from topicshift.core.engine.engine import RULES
 
-from .scenario import Wish
+from .scenario import ANY, Wish
 
 Patch = Callable[[ExitStack], None]
 
@@ -24,7 +24,7 @@ class Mutant:
     what: str
     patch: Patch
     bound: int = 300
-    wish: Wish = Wish()
+    wish: Wish = ANY
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -83,7 +83,10 @@ _mutant(
 _mutant(
     "flush not awaited",
     "a producer says paused while records are undelivered",
-    _wrap("topicshift.core.route.client.ProducerClient.advance", lambda real: lambda self, now, *, flushed: real(self, now, flushed=True)),
+    _wrap(
+        "topicshift.core.route.client.ProducerClient.advance",
+        lambda real: lambda self, now, *, flushed: real(self, now, flushed=True),
+    ),
 )
 _mutant(
     "log start ignored",
@@ -101,7 +104,10 @@ _mutant(
 _mutant(
     "silence is death",
     "a silent instance counts as gone at once",
-    _wrap("topicshift.core.route.judge.is_gone", lambda real: lambda ack, now: real(ack, now) or now[1] - (ack.broker_ms or 0) > 9000),
+    _wrap(
+        "topicshift.core.route.judge.is_gone",
+        lambda real: lambda ack, now: real(ack, now) or now[1] - (ack.broker_ms or 0) > 9000,
+    ),
     hands=("producer_stall",),
 )
 
@@ -142,7 +148,11 @@ _mutant(
     "a certificate licenses an act for ten days",
     _swap("topicshift.core.engine.forward.CERTIFICATE_VALID", timedelta(days=10)),
 )
-_mutant("retell never", "an act whose effect does not show is never performed again", _swap("topicshift.core.engine.decision.RETELL_S", 1e9))
+_mutant(
+    "retell never",
+    "an act whose effect does not show is never performed again",
+    _swap("topicshift.core.engine.decision.RETELL_S", 1e9),
+)
 _mutant(
     "no is yes",
     "a person's no is taken for a yes",
@@ -161,7 +171,12 @@ _mutant(
     _swap("topicshift.acts.context.MigrationContext.check_seat", lambda self: None),
     kinds=("stall",),
 )
-_mutant("no DENY", "the fence denies nobody", _swap("topicshift.core.fence.acls.writers", lambda acls, topic: []), hands=("undeclared_writer",))
+_mutant(
+    "no DENY",
+    "the fence denies nobody",
+    _swap("topicshift.core.fence.acls.writers", lambda acls, topic: []),
+    hands=("undeclared_writer",),
+)
 
 
 def _yes(answer: Any) -> Any:

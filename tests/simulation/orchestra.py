@@ -178,7 +178,9 @@ class DagRun:
         self.stop_tasks()
         self.state = "failing"
         self.sim.note(self.owner, "run", f"a task failed: {why}")
-        self.tasks = [Task(self.sim, self.owner, "resume_on_source", _resume, lambda *_: self._over(), retries=5).start()]
+        self.tasks = [
+            Task(self.sim, self.owner, "resume_on_source", _resume, lambda *_: self._over(), retries=5).start()
+        ]
 
     def _over(self) -> None:
         self.state, self.alive = "failed", False

@@ -42,6 +42,8 @@ class People:
         """A task says what it waits for: a manual group that is to be started is started."""
         for consumer in self._world.consumers:
             if isinstance(consumer, ManualConsumer) and not consumer.running and f"group {consumer.group}" in why:
-                if "a person has to start it on the target" in why:
-                    group = consumer.group
-                    self._world.kernel.after(3.0, lambda group=group: start_group(self._world, group))
+                self._start(consumer.group, why)
+
+    def _start(self, group: str, why: str) -> None:
+        if "a person has to start it on the target" in why:
+            self._world.kernel.after(3.0, lambda: start_group(self._world, group))

@@ -1,4 +1,4 @@
-"""The route in the simulator: the fake log that ships, under simulated time, and the real clients that are fed from it."""
+"""The route in the simulator: the fake log that ships, under simulated time, and the real clients fed from it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class RouteLog(FakeRouteStore):
     def tell(self, route: Route) -> None:
         """A record became visible."""
         self._world.history.add(
-            "route", "route", epoch=route.epoch, active=route.active, state=route.state.value, migration=route.migration,
+            "route", "route", epoch=route.epoch, active=route.active, state=route.state.value,
+            migration=route.migration,
             armed=route.is_armed, void=route.voided, groups={g: e.topic for g, e in route.groups.items()},
         )  # fmt: skip
         for listener in list(self.listeners):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from topicshift.acts.close import close
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.acts.open import open_migration
 from topicshift.adapters.controllers.manual import ManualController
@@ -27,6 +26,7 @@ from .kernel import BASE, InlineExecutor, Kernel, OutOfTime, Process, SimClock, 
 from .manual import ManualConsumer, ManualProducer, back_by_hand
 from .people import People
 from .routes import RouteOf
+from .runbook import Operator
 from .scenario import Scenario
 from .simports import SimExecutor, SimJournal, SimReader, SimVerifier, describe_call, order_verdict
 from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
@@ -35,8 +35,6 @@ SAFETY_S = 280.0
 """The longest time in which faults may strike."""
 LIVENESS_S = 700.0
 """Once all is healed, everything has to come to its end within this time."""
-STUCK_S = 75.0
-"""A migration of which nothing changes for so long after all was healed gets the operator's next attempt."""
 BASE_IMPACT: dict[str, Any] = {
     "topic": SOURCE, "records": 1000, "keyed_records": 1000, "null_keys": 0, "empty_keys": 0,
     "top_keys": [{"key": "h:1", "share": 0.01}],
@@ -80,7 +78,7 @@ class Simulation:
         self._resuming: orchestra.Task | None = None
         self._rollbacks = 0
         self._of: dict[str, str] = {}
-        self.stands = self.closed = False
+        self.operator = Operator(self)
         self._look_again = 0.0
         timed = [5.0 + hand.at for hand in scenario.hands if not hand.after]
         self._last_hand = max([30.0, *timed])
@@ -104,7 +102,9 @@ class Simulation:
                 "cutover": shape.order,
                 "freeze_budget": f"{shape.budget_s}s",
                 "approvals": {"plan": how, "cutover": how, "retire": "required"},
-                "producers": [{"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers],
+                "producers": [
+                    {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
+                ],
                 "consumers": [{"name": c.name, "group": c.group, "kind": _kind(c)} for c in self.world.consumers],
             }
         )
@@ -119,9 +119,15 @@ class Simulation:
             claim, row = open_migration(
                 self.spec(), admin=ports.admin, journal=ports.journal, owner=owner, owner_alive=self.owner_alive
             )
-        ports.verifier = self._wrap(self.verifiers.setdefault(row.migration_id, SimVerifier(self.world)), "verifier", process)
+        ports.verifier = self._wrap(
+            self.verifiers.setdefault(row.migration_id, SimVerifier(self.world)), "verifier", process
+        )
         return MigrationContext(
-            ports=ports, row=row, claim=claim, holder=process.name, log=lambda text: self.note(process.name, "log", text),
+            ports=ports,
+            row=row,
+            claim=claim,
+            holder=process.name,
+            log=lambda text: self.note(process.name, "log", text),
             began_at=ports.clock.now(),
         )
 
@@ -184,7 +190,9 @@ class Simulation:
             self.verifiers[migration].begin()
         elif act is Act.PROVE_ORDER:
             ctx.clock.sleep(3.0)
-            ctx.write("order_proof.json", json.dumps({"verdict": order_verdict(self.world, self._fence_file(migration))}))
+            ctx.write(
+                "order_proof.json", json.dumps({"verdict": order_verdict(self.world, self._fence_file(migration))})
+            )
 
     def _fence_file(self, migration: str) -> Any:
         data = self.evidence.read(migration, "fence.json")
@@ -228,7 +236,7 @@ class Simulation:
         try:
             self.kernel.run(SAFETY_S, self._quiet_already)
             self._heal()
-            self.kernel.run(self.kernel.now + LIVENESS_S, lambda: self.stands or self._all_over())
+            self.kernel.run(self.kernel.now + LIVENESS_S, lambda: self.operator.gave_up or self.all_over())
             self.kernel.run(self.kernel.now + shape.budget_s + checker.SLACK_S, self._all_wrote())
             h.add("world", "quiet")
             self.world.quiet = True
@@ -248,7 +256,7 @@ class Simulation:
 
     def _quiet_already(self) -> bool:
         """Nothing will come of itself any more, and every hand was laid on."""
-        return self._all_over() and self.kernel.now > self._last_hand
+        return self.all_over() and self.kernel.now > self._last_hand
 
     def _all_wrote(self) -> Callable[[], bool]:
         """Whether every producer has written since now."""
@@ -274,10 +282,12 @@ class Simulation:
                     return False
         return True
 
-    def _all_over(self) -> bool:
+    def all_over(self) -> bool:
         rows = self.journal.find(source=SOURCE)
-        return bool(rows) and all(r.state != "open" and not r.active for r in rows) and all(
-            r.state not in ("running", "failing") for r in self.runs
+        return (
+            bool(rows)
+            and all(r.state != "open" and not r.active for r in rows)
+            and all(r.state not in ("running", "failing") for r in self.runs)
         )
 
     def _watch_milestones(self) -> float | None:
@@ -294,7 +304,9 @@ class Simulation:
         if task is not None and not task.stopped and task.process is not None and not task.process.over:
             return None
         for row in self.journal.find(source=SOURCE):
-            freeze, switch, back = (self.journal.step(row.migration_id, s) for s in ("freeze", "switch_producers", "rollback"))
+            freeze, switch, back = (
+                self.journal.step(row.migration_id, s) for s in ("freeze", "switch_producers", "rollback")
+            )
             if row.state != "open" or freeze is None or freeze.state not in ("intended", "undoing"):
                 continue
             over, _ = abandoned(
@@ -344,12 +356,12 @@ class Simulation:
         elif what == "resume_asked":
             orchestra.Task(self, "command", "resume", orchestra.resume, lambda *_: None).start()
         elif what == "rollback_asked":
-            self._roll_back()
+            self.roll_back()
         else:
             return False
         return True
 
-    def _roll_back(self, migration: str = "") -> orchestra.Task:
+    def roll_back(self, migration: str = "") -> orchestra.Task:
         self._rollbacks += 1
         owner = f"topic_rollback/{self._rollbacks}"
         self._of[owner] = migration or self.migration_id()
@@ -367,7 +379,7 @@ class Simulation:
             again = lambda: run.clear(rng.randrange(0, 3)) if run.state == "failed" and not self.healed else None  # noqa: E731
             self.kernel.after(rng.uniform(10.0, 60.0), again)
         elif rng.random() < 0.5:
-            self.kernel.after(rng.uniform(10.0, 60.0), self._roll_back)
+            self.kernel.after(rng.uniform(10.0, 60.0), self.roll_back)
 
     # ------------------------------------------------------------------------------------------------ liveness
 
@@ -382,64 +394,15 @@ class Simulation:
             process._stalled_until = min(process._stalled_until, self.kernel.now)
         for run in self.runs:
             run.paused_until = -1.0
-        self._attempts = [self._clear_run, self._clear_run, self._fail_run, self._roll_back_left, self._clear_run, self._close]
-        self._changed = (0, self.kernel.now - STUCK_S)
-        self.kernel.every(5.0, self._operate)
-
-    def _operate(self) -> float | None:
-        """What an operator does with what is left: clear its run, mark it as failed, roll back; and look again."""
-        if self._all_over():
-            return -1.0
-        written = sum(len(e) for e in self.journal._events.values())
-        if written != self._changed[0]:
-            self._changed = (written, max(self._changed[1], self.kernel.now) if self._changed[0] else self._changed[1])
-        if self.kernel.now - self._changed[1] < STUCK_S:
-            return None
-        if not self._attempts:
-            self.stands = True
-            return -1.0
-        self._changed = (written, self.kernel.now)
-        self._attempts.pop(0)()
-        return None
-
-    def _owning_run(self) -> orchestra.DagRun | None:
-        rows = self.journal.find(source=SOURCE)
-        open_ = [r for r in rows if r.active or r.state == "open"]
-        return next((r for r in self.runs for row in open_ if r.owner == row.owner), None)
-
-    def _clear_run(self) -> None:
-        run = self._owning_run()
-        if run is not None and run.state != "deleted":
-            run.clear(3)
-        else:
-            orchestra.Task(self, "command", "advance", orchestra.forward, lambda *_: None).start()
-
-    def _fail_run(self) -> None:
-        run = self._owning_run()
-        if run is not None and run.state == "running":
-            run.fail("marked as failed by hand")
-        else:
-            self._roll_back_left()
-
-    def _close(self) -> None:
-        """The last word: `topicshift close`, which names what is left."""
-        self.closed = True
-        for run in self.runs:
-            run.stop_tasks()
-            run.state, run.alive = "failed", False
-        work = lambda ctx: close(ctx, "it does not go on", even_frozen=True)  # noqa: E731
-        orchestra.Task(self, "command", "close", work, lambda *_: None).start()
-
-    def _roll_back_left(self) -> None:
-        rows = [r for r in self.journal.find(source=SOURCE) if r.active or r.state == "open"]
-        if rows:
-            self._roll_back(rows[-1].migration_id)
+        self.operator.begin()
 
     def _end(self) -> None:
         world, rows = self.world, []
         for row in self.journal.find(source=SOURCE):
             why = next((t for w, t in reversed(list(self.said.items())) if t), "")
-            rows.append({"migration": row.migration_id, "state": row.state, "active": row.active, "why": why, "ends_by": ""})
+            rows.append(
+                {"migration": row.migration_id, "state": row.state, "active": row.active, "why": why, "ends_by": ""}
+            )
         last = self.journal.find(source=SOURCE)
         topics = (SOURCE, TARGET)
         self.history.add(
@@ -455,7 +418,7 @@ class Simulation:
             migrations=rows,
             broken=self.errors,
             instances=[i.name for p in world.producers for i in p.instances if i.alive and not self._is_persons(p)],
-            closed=self.closed,
+            closed=self.operator.closed,
         )  # fmt: skip
 
     def _is_persons(self, app: Any) -> bool:
@@ -469,7 +432,7 @@ class Simulation:
         row = rows[-1]
         if row.active or row.state == "open":
             return "stands with reason"
-        if self.closed:
+        if self.operator.closed:
             return "closed, with what is left named"
         resumed = any(s.step == "freeze" and s.state == "undone" for s in self.journal.steps(row.migration_id))
         return f"{row.state}, resumed on the source" if resumed and row.state == "failed" else row.state

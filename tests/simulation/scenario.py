@@ -9,7 +9,15 @@ from . import faults as port_faults
 from .faults import Fault
 from .world import APP_FAULTS, HANDS, Hand, Shape
 
-MILESTONES = ("create_target", "freeze", "fence", "switch_producers", "switch_consumer:g0", "switch_consumer:g1", "wide_deny")
+MILESTONES = (
+    "create_target",
+    "freeze",
+    "fence",
+    "switch_producers",
+    "switch_consumer:g0",
+    "switch_consumer:g1",
+    "wide_deny",
+)
 """Journal rows that a hand may wait for, so that it falls into the part of a run where it matters."""
 
 PEOPLES_HANDS = (
@@ -62,7 +70,11 @@ class Wish:
     """Fault kinds that are added to each scenario."""
 
 
-def draw(seed: int, wish: Wish = Wish()) -> Scenario:  # noqa: B008
+ANY = Wish()
+"""No wish in particular."""
+
+
+def draw(seed: int, wish: Wish = ANY) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     order = rng.choice(("drain_first", "producers_first"))
@@ -109,7 +121,11 @@ def _moods(rng: random.Random, weight: int) -> tuple[Mood, ...]:
     for _ in range(6):
         after = rng.uniform(1.0, 8.0)
         if rng.random() < 0.08 * weight:
-            out.append(rng.choice((Mood(rng.uniform(30, 200)), Mood(after, "no"), Mood(after, "never"), Mood(after, "yes", True))))
+            out.append(
+                rng.choice(
+                    (Mood(rng.uniform(30, 200)), Mood(after, "no"), Mood(after, "never"), Mood(after, "yes", True))
+                )
+            )
         else:
             out.append(Mood(after))
     return tuple(out)

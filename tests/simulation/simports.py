@@ -48,8 +48,13 @@ class SimJournal(FakeJournal):
         record = row.data.get("record") if step == "fence" else None
         fence = None
         if isinstance(record, Mapping) and record.get("offsets"):
-            fence = {"topic_id": record.get("topic_id"), "offsets": {int(p): int(o) for p, o in record["offsets"].items()}}
-        self.history.add("journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch)
+            fence = {
+                "topic_id": record.get("topic_id"),
+                "offsets": {int(p): int(o) for p, o in record["offsets"].items()},
+            }
+        self.history.add(
+            "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch
+        )
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
         """As the port says; a row that was undone is told too."""
@@ -101,7 +106,7 @@ class SimReader:
 
     async def sizes(self, topic: str) -> dict[int, int]:
         """Small."""
-        return {p: 1000 for p in range(self._world.cluster.partitions(topic) or 0)}
+        return dict.fromkeys(range(self._world.cluster.partitions(topic) or 0), 1000)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -213,8 +218,11 @@ def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -
         before = {} if have is None else {g: e.topic for g, e in have.groups.items()}
         released = [g for g, e in route.groups.items() if e.topic == world.target and before.get(g) != world.target]
         return {
-            "points": route.active, "pointed_before": have.active if have else world.source, "released": released,
-            "migration": route.migration, "state": route.state.value,
+            "points": route.active,
+            "pointed_before": have.active if have else world.source,
+            "released": released,
+            "migration": route.migration,
+            "state": route.state.value,
         }
     if method == "alter_commits":
         return {"group": args[0], "topic": args[1]}

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tests.simulation.checker import RULES, judge
 from tests.simulation.history import History
 
@@ -31,7 +30,9 @@ class Story:
         self.now = when
         self.history.add(who, what, **data)
 
-    def send(self, when: float, topic: str, partition: int, offset: int, seq: int, who: str = "p0-1", key: str = "k") -> None:
+    def send(
+        self, when: float, topic: str, partition: int, offset: int, seq: int, who: str = "p0-1", key: str = "k"
+    ) -> None:
         ids = {"old": "A", "new": "B"}
         said = {"key": key, "seq": seq, "topic": topic, "partition": partition, "offset": offset}
         self.at(when, who, "admitted", topic=topic, key=key, seq=seq, app="p0")
@@ -40,8 +41,8 @@ class Story:
 
     def get(self, when: float, topic: str, partition: int, offset: int, seq: int, key: str = "k") -> None:
         ids = {"old": "A", "new": "B"}
-        self.at(when, "g0-1", "deliver", group="g0", topic=topic, topic_id=ids[topic], partition=partition, offset=offset,
-                key=key, seq=seq)  # fmt: skip
+        self.at(when, "g0-1", "deliver", group="g0", topic=topic, topic_id=ids[topic], partition=partition,
+                offset=offset, key=key, seq=seq)  # fmt: skip
 
     def point(self, when: float, who: str = "run1.t", **more: Any) -> None:
         data = {"points": "new", "pointed_before": "old", "released": [], "migration": "m1", "state": "paused"} | more
@@ -128,7 +129,9 @@ def _stray(s: Story) -> None:
 
 def _other_run(s: Story) -> None:
     s.at(70.0, "journal", "holds", topic="old", migration="m2")
-    s.at(140.0, "run1.t", "call", port="admin", method="delete_topic", args="", outcome="ok", began=140.0, migration="m1")
+    s.at(
+        140.0, "run1.t", "call", port="admin", method="delete_topic", args="", outcome="ok", began=140.0, migration="m1"
+    )
 
 
 def _remade(s: Story) -> None:
@@ -177,9 +180,13 @@ def test_what_is_missing_is_caught(skip: str, rule: str) -> None:
 def test_a_partial_look_is_no_look() -> None:
     story = Story()
     story.skip = {"partial"}
-    story._pointed = lambda: (  # type: ignore[method-assign]
-        story.at(52.0, "run1.t", "saw", topic="old", complete=False, began=51.9), story.point(53.0), story.send(41.0, "new", 0, 0, 2),
-    )  # type: ignore[func-returns-value, assignment]  # fmt: skip
+
+    def pointed() -> None:
+        story.at(52.0, "run1.t", "saw", topic="old", complete=False, began=51.9)
+        story.point(53.0)
+        story.send(61.0, "new", 0, 0, 2)
+
+    story._pointed = pointed  # type: ignore[method-assign]
     assert "fence" in story.tell()
 
 
@@ -219,7 +226,10 @@ def test_a_producer_left_stopped_is_caught() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"migrations": [{"migration": "m1", "state": "open", "active": True, "why": "", "ends_by": "close"}]}, "liveness"),
+        (
+            {"migrations": [{"migration": "m1", "state": "open", "active": True, "why": "", "ends_by": "close"}]},
+            "liveness",
+        ),
         ({"migrations": [{"migration": "m1", "state": "open", "active": True, "why": "x", "ends_by": ""}]}, "liveness"),
         ({"broken": {"run1.t": "KeyError: 'x'"}}, "liveness"),
     ],

@@ -7,10 +7,10 @@ import random
 from typing import Any
 
 import pytest
-
 from tests.simulation.faults import Fault, Faulty, Injector, draw
 from tests.simulation.history import History
 from tests.simulation.kernel import Kernel, Process, SimClock, drive
+
 from topicshift.core.errors import Transient
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.simulation import mutants
 from tests.simulation.campaign import campaign
 from tests.simulation.run import simulate
@@ -29,7 +28,9 @@ def test_what_once_failed_holds(name: str) -> None:
 
 def test_a_seed_is_the_whole_run() -> None:
     first, second = simulate(draw(7)), simulate(draw(7))
-    assert [(e.at, e.who, e.what) for e in first.history.events] == [(e.at, e.who, e.what) for e in second.history.events]
+    assert [(e.at, e.who, e.what) for e in first.history.events] == [
+        (e.at, e.who, e.what) for e in second.history.events
+    ]
 
 
 @pytest.mark.parametrize("name", ["no rule forward.fence_holds", "no rule forward.drained", "stale view admitted"])

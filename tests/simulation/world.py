@@ -221,7 +221,9 @@ def _expire(topic: str) -> Callable[[World], object]:
     def expire(world: World) -> object:
         app = world.rng.choice(world.consumers)
         held = world.cluster._groups.get(app.group)
-        if held is None or (held.members and topic == "source" and any(world.source in m.topics for m in held.members.values())):
+        if held is None or (
+            held.members and topic == "source" and any(world.source in m.topics for m in held.members.values())
+        ):
             return False
         if topic == "target" and held.members:
             return False
@@ -319,8 +321,5 @@ APP_FAULTS: dict[str, Callable[[World, Hand], object]] = {
 
 def lay_on(world: World, hand: Hand) -> None:
     """Do it, and write it down."""
-    if hand.what in HANDS:
-        did = HANDS[hand.what](world)
-    else:
-        did = APP_FAULTS[hand.what](world, hand)
+    did = HANDS[hand.what](world) if hand.what in HANDS else APP_FAULTS[hand.what](world, hand)
     world.history.add("outsider", "hand", hand=hand.what, did=did, amount=hand.amount)
