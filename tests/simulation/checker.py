@@ -211,6 +211,26 @@ def hands_are_named(facts: Facts) -> Iterator[Violation]:
             )
 
 
+def done_is_proven(facts: Facts) -> Iterator[Violation]:
+    """A migration that is done has gone through every step, and each left its proof behind."""
+    end = facts.end
+    if end is None or end["state"] != "done":
+        return
+    done = {e["step"] for e in facts.events if e.what == "row" and e["state"] == "done"}
+    wanted = ["create_target", "freeze", "fence", "switch_producers", "wide_deny", "order_proof"]
+    wanted += [f"switch_consumer:{g}" for g in facts.groups]
+    wanted += [f"{row}{s}" for row in ("certificate", "verification") for s in _certificates(facts)]
+    missing = [step for step in wanted if step not in done]
+    if not any(e["fence"] for e in facts.events if e.what == "row"):
+        missing.append("the fence's offsets")
+    if missing:
+        yield Violation("unproven", f"the migration is done without {', '.join(missing)}", end.at)
+
+
+def _certificates(facts: Facts) -> list[str]:
+    return [""] if facts.order == "drain_first" else [f":{g}" for g in facts.groups]
+
+
 # ------------------------------------------------------------------------------------------------ 1: duplicates
 
 
@@ -470,6 +490,7 @@ RULES = (
     order_of_keys,
     nothing_lost,
     hands_are_named,
+    done_is_proven,
     own_duplicates,
     stops_after_a_write,
     nothing_unread_at_release,

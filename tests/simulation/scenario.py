@@ -95,10 +95,10 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     base = Scenario(seed, shape, approvals=rng.choice(("required", "auto", "auto")))
     if wish.calm:
         return base
-    weight = rng.choice((0, 1, 1, 2, 3))
-    count = rng.choice((0, 2, 4, 7)) * (weight > 0)
+    weight = rng.choice((0, 1, 1, 2, 2, 3, 3))
+    count = rng.choice((1, 3, 6, 10)) * (weight > 0)
     faults = port_faults.draw(rng, count)
-    hands = [_app_fault(rng) for _ in range(rng.choice((0, 0, 1, 2)) * (weight > 0))]
+    hands = [_app_fault(rng) for _ in range(rng.choice((0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(sorted(HANDS))) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_app_fault(rng, n) if n in APP_FAULTS else _hand(rng, n) for n in wish.hands if n not in SPECIAL]

@@ -47,10 +47,11 @@ class SimJournal(FakeJournal):
         row = self._steps[migration][step]
         record = row.data.get("record") if step == "fence" else None
         fence = None
-        if isinstance(record, Mapping) and record.get("offsets"):
+        offsets = _fence_offsets(record)
+        if isinstance(record, Mapping) and offsets:
             fence = {
                 "topic_id": record.get("topic_id"),
-                "offsets": {int(p): int(o) for p, o in record["offsets"].items()},
+                "offsets": {int(p): int(o) for p, o in offsets.items()},
             }
         self.history.add(
             "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch
@@ -188,9 +189,14 @@ def verdict(world: World, certificate: Mapping[str, Any]) -> str:
     return "verified"
 
 
+def _fence_offsets(record: Any) -> Mapping[str, int]:
+    return record["fence_offsets"] if isinstance(record, Mapping) else {}
+
+
 def order_verdict(world: World, fence: Mapping[str, Any] | None) -> str:
     """What the order proof says, from the records themselves: nothing behind the fence, no key back in its numbers."""
-    for p, end in (fence or {}).get("offsets", {}).items():
+    ends = _fence_offsets(fence)
+    for p, end in ends.items():
         bounds = world.cluster.bounds(world.source, int(p))
         if bounds is None or bounds[1] < end:
             return "unknown"
@@ -198,7 +204,7 @@ def order_verdict(world: World, fence: Mapping[str, Any] | None) -> str:
     for topic in (world.source, world.target):
         of_topic: dict[str, list[int]] = {}
         for p in range(world.cluster.partitions(topic) or 0):
-            end = (fence or {}).get("offsets", {}).get(str(p), 0) if topic == world.source else None
+            end = ends.get(str(p), 0) if topic == world.source else None
             for r in world.cluster.fetch(topic, p, 0, 100_000):
                 if end is not None and r.offset >= end:
                     return "violated"

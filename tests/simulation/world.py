@@ -134,7 +134,7 @@ class Rogue:
         if self.over or self.left <= 0:
             return -1.0
         self.left -= 1
-        key, world = f"rogue{self.seq % 2}", self.world
+        key, world = f"{self.name}{self.seq % 2}", self.world
         said: dict[str, Any] = {"key": key, "seq": self.seq, "topic": self.topic, "app": "rogue"}
         count = world.cluster.partitions(self.topic)
         self.seq += 1
