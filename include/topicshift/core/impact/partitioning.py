@@ -277,7 +277,7 @@ def _hash_one(key: bytes, i: int, out: Mapping[str, U32], no_text: NDArray[np.bo
             no_text[i] = True
 
 
-def _hash_chunk(
+def _hash_chunk(  # noqa: C901 - one pass over the bytes for all hashes at once
     data: Bytes,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
