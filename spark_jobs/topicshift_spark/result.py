@@ -6,18 +6,15 @@ another path, and never half of one.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from topicshift.core.errors import SpecError, TopicshiftError
-from topicshift.core.files import write_whole
 
 
 def local_path(where: str) -> Path:
@@ -52,14 +49,6 @@ def prepare_folder(where: str) -> Path:
             "Give a folder that this user may create and write."
         ) from error
     return folder
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write ``value`` as JSON, atomically. Raises ``SpecError`` when the file cannot be written."""
-    try:
-        write_whole(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written ({error.strerror}); the job's result is lost.") from error
 
 
 def first_cause(failure: BaseException) -> str:

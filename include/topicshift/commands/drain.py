@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from topicshift.commands.common import (
 )
 from topicshift.commands.drain_options import fence_of_file, inputs_of_options
 from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.core.kafka.partitions import listed
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -261,7 +261,7 @@ def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
         done = sum(1 for r in group.partitions if r.verdict is Verdict.DRAINED)
         lags = [row_lag(r) for r in group.partitions]
         lag = "?" if None in lags else str(sum(v for v in lags if v is not None))
-        said = "; ".join(f"{code} ({_some(ps)})" for code, ps in sorted(codes[group.group].items()))
+        said = "; ".join(f"{code} ({listed(ps)})" for code, ps in sorted(codes[group.group].items()))
         used |= dict.fromkeys(sorted(codes[group.group]))
         table.add_row(
             escape(group.group),
@@ -291,15 +291,3 @@ def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
     errors = {o.error for o in taker.world.offsets.values() if o.error}
     for error in sorted(errors)[:5]:
         say(error)
-
-
-def _some(partitions: Sequence[int]) -> str:
-    """Partitions as ranges: ``0-3, 7``; at most eight of them."""
-    runs: list[list[int]] = []
-    for p in sorted(partitions):
-        if runs and p == runs[-1][1] + 1:
-            runs[-1][1] = p
-        else:
-            runs.append([p, p])
-    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:8]]
-    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from topicshift.core.base import Model
+from topicshift.core.kafka.partitions import listed
 
 _ENOUGH = 20
 """Records that a partition should have before anything is concluded from what it has."""
@@ -51,7 +52,7 @@ class Placement(Model):
         """For a person: what is empty, what is off, or that all is as predicted."""
         said = [f"{self.reason}." if self.reason else ""]
         if self.unread:
-            said.append(f"The offsets of partitions {_list(self.unread)} are not known.")
+            said.append(f"The offsets of partitions {listed(self.unread)} are not known.")
         if self.missed:
             shares = [s.predicted or 0 for s in self.shares if s.partition in self.missed]
             # What an application leaves out that counts to fewer partitions are the last ones.
@@ -62,11 +63,11 @@ class Placement(Model):
                 else "no key that belongs there was written yet, or a producer places its keys by a rule of its own"
             )
             said.append(
-                f"Nothing is in partitions {_list(self.missed)}, for which {sum(shares):.1%} of the records were "
+                f"Nothing is in partitions {listed(self.missed)}, for which {sum(shares):.1%} of the records were "
                 f"predicted: {why}."
             )
         if waiting := [p for p in self.empty if p not in self.missed]:
-            said.append(f"Nothing is in partitions {_list(waiting)} yet.")
+            said.append(f"Nothing is in partitions {listed(waiting)} yet.")
         for p in self.off[:3]:
             one = next(s for s in self.shares if s.partition == p)
             said.append(f"Partition {p} has {one.share or 0:.1%} of the records; predicted: {one.predicted or 0:.1%}.")
@@ -137,8 +138,3 @@ def _off(records: int, predicted: float) -> bool:
         return False
     far = abs(records - predicted) > _DEVIATIONS * math.sqrt(max(predicted, 1.0))
     return far and not predicted / _TIMES <= records <= predicted * _TIMES
-
-
-def _list(partitions: Sequence[int], most: int = 10) -> str:
-    text = ", ".join(map(str, partitions[:most]))
-    return text + (f" and {len(partitions) - most} more" if len(partitions) > most else "")

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 
 from topicshift.core.base import Model
 from topicshift.core.fence.point import FenceOffsets
+from topicshift.core.kafka.partitions import listed
 
 SCHEMA = "topicshift/order-proof/v1"
 
@@ -175,10 +176,10 @@ def _fence(facts: Facts) -> Check:
         return _check(facts, "fence", State.NOT_PROVEN, None, "No fence offsets were given.", why)
     absent = sorted(set(range(facts.source.partitions)) - set(facts.fence))
     if absent:
-        seen = f"The fence names no offset for partitions {_list(absent)} of the source."
+        seen = f"The fence names no offset for partitions {listed(absent)} of the source."
         return _check(facts, "fence", State.UNKNOWN, None, seen, why)
     if facts.below_fence:
-        seen = f"The source ends below the fence on partitions {_list(facts.below_fence)}: its log was truncated."
+        seen = f"The source ends below the fence on partitions {listed(facts.below_fence)}: its log was truncated."
         return _check(facts, "fence", State.UNKNOWN, None, seen, why)
     count = sum(facts.after_fence.values())
     where = ", ".join(f"{p}: {n}" for p, n in sorted(facts.after_fence.items()) if n)
@@ -320,11 +321,6 @@ def _records(facts: Facts) -> Check:
         f"{facts.target.topic}; {facts.keys} keys, {facts.keys_in_both} of them in both."
     )
     return _check(facts, "records", State.PASSED, total, seen, why)
-
-
-def _list(partitions: Sequence[int], most: int = 10) -> str:
-    text = ", ".join(str(p) for p in partitions[:most])
-    return text + (f" and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
 def prove(facts: Facts, *, header: str | None, now: datetime, seconds: float) -> OrderProof:
