@@ -93,7 +93,7 @@ class ProducerInstance(Instance):
         self.app, self.keys = app, keys
         self.follower = producer(world, app.name, name, app.principal)
         self.client: Any = self.follower.client
-        self.queue: list[tuple[str, str, int]] = []
+        self.queue: list[tuple[float, str, str, int]] = []
         self.pinned: dict[str, int] = {}
         self.offsets: dict[int, int] = {}
 
@@ -127,19 +127,21 @@ class ProducerInstance(Instance):
         key = self.world.rng.choice(self.keys)
         seq = self.app.next_seq(key)
         self.world.history.add(self.name, "admitted", topic=topic, key=key, seq=seq, app=self.app.name)
-        self.queue.append((topic, key, seq))
-        if self.world.rng.random() < 0.85:
-            self._deliver()
-        else:
-            self.world.kernel.after(self.world.rng.uniform(0.05, 1.5), self._later)
+        slow = self.world.rng.random() < 0.15
+        due = self.world.kernel.now + (self.world.rng.uniform(0.05, 3.0) if slow else 0.0)
+        self.queue.append((due, topic, key, seq))
+        self._deliver()
+        if slow:
+            self.world.kernel.at(due + 0.001, self._later)
 
     def _later(self) -> None:
         if self.alive and not self.stalled:
             self._follow()
 
     def _deliver(self) -> None:
-        while self.queue:
-            topic, key, seq = self.queue.pop(0)
+        """What is on its way arrives, in the order in which it was sent."""
+        while self.queue and self.queue[0][0] <= self.world.kernel.now:
+            _, topic, key, seq = self.queue.pop(0)
             self._send(topic, key, seq)
 
     def _send(self, topic: str, key: str, seq: int) -> None:
@@ -158,7 +160,7 @@ class ProducerInstance(Instance):
     def crash(self) -> None:
         """kill -9: what it had queued may or may not arrive."""
         super().crash()
-        for topic, key, seq in self.queue:
+        for _, topic, key, seq in self.queue:
             self.world.history.add(
                 self.name, "produce", outcome="info", key=key, seq=seq, topic=topic, app=self.app.name
             )

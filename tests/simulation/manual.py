@@ -20,7 +20,7 @@ class ManualProducerInstance(ProducerInstance):
         if self.world.quiet or not self.app.running:
             return
         key = self.world.rng.choice(self.keys)
-        self.queue.append((self.app.topic, key, self.app.next_seq(key)))
+        self.queue.append((0.0, self.app.topic, key, self.app.next_seq(key)))
         self._deliver()
 
     def heard(self) -> None:

@@ -106,7 +106,7 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         base = replace(base, approvals="required")
         hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
     if "point_stuck" in wish.hands:
-        faults.append(Fault("late", "routes", "write", 3, shape.budget_s * rng.uniform(0.4, 1.2)))
+        faults.append(Fault("slow", "routes", "write", 3, shape.budget_s * rng.uniform(0.7, 1.1)))
     if "says_no" in wish.hands:
         base = replace(base, approvals="required")
     for kind in wish.kinds:
