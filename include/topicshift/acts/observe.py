@@ -315,7 +315,8 @@ class _Look:
     def _where(self, state: ParticipantState) -> Whereabouts:
         sides = {self.record.source: "source", self.record.target: "target"}
         side = sides.get(state.topic) if state.topic is not None else None
-        return Whereabouts(state.status, side, getattr(state, "armed", None), state.reason)  # type: ignore[arg-type]
+        absent = state.status == "stopped" and not state.instances and not self.ctx.manual(state.participant)
+        return Whereabouts(state.status, side, state.armed, state.reason, absent)
 
     def _groups(self) -> Mapping[str, GroupFact | Unknown]:
         states = self._answer("consumers")
