@@ -15,7 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from topicshift.adapters import readers
 from topicshift.adapters.readers import evidence_source, refusal
 from topicshift.core.drain.evidence import ReaderEvidence
-from topicshift_airflow.operators.plan import OpenMigration
+from topicshift.core.spec.model import Cutover
+from topicshift_airflow.operators.open import OpenMigration
 from topicshift_airflow.triggers.drain import inputs_of
 
 T = "payments"
@@ -101,9 +102,9 @@ def test_a_task_refuses_a_spec_that_would_make_it_read_elsewhere_before_anything
     location = str(tmp_path / "checkpoint")
     spec = {**SPEC, "readers": [{"name": "enrich", "kind": "spark_checkpoint", "location": location}]}
     monkeypatch.setenv("TOPICSHIFT_READER_LOCATIONS", f"s3://elsewhere {tmp_path}" if listed else "")
-    monkeypatch.setattr("topicshift_airflow.operators.plan.open_journal", _next_act)
+    monkeypatch.setattr("topicshift_airflow.operators.open.journal", _next_act)
     with pytest.raises(_Asked if listed else AirflowFailException) as told:
-        OpenMigration(task_id="read_spec").execute({"params": spec})
+        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec})
     assert listed or f"location of enrich: {location} may not be opened" in str(told.value)
 
 
