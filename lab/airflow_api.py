@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -18,6 +20,15 @@ class AirflowError(RuntimeError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+PAUSES_S = (0.2, 1.0, 3.0)
+"""Seconds before each further try of a request that can be made twice."""
+
+
+def passing(error: Exception) -> bool:
+    """Whether the server was only too busy, or away for a moment."""
+    return isinstance(error, httpx.TransportError) or (isinstance(error, AirflowError) and error.status >= 500)
 
 
 class AirflowApi:
@@ -52,10 +63,23 @@ class AirflowApi:
     def request(self, method: str, path: str, **kwargs: Any) -> Any:
         """One request to ``/api/v2`` + path; the decoded JSON answer (None where it is empty).
 
+        A server that is overloaded (SQLite: "Database error") may have done what it answers 500 to. So only reading is
+        tried again here; :meth:`trigger` does so by the id of its run.
+
         Raises:
             AirflowError: any answer that is not 2xx.
             httpx.HTTPError: no answer at all.
         """
+        for pause in (*PAUSES_S, None) if method == "GET" else (None,):
+            try:
+                return self._once(method, path, **kwargs)
+            except (AirflowError, httpx.TransportError) as error:
+                if pause is None or not passing(error):
+                    raise
+            time.sleep(pause)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _once(self, method: str, path: str, **kwargs: Any) -> Any:
         for attempt in (1, 2):
             if self._token is None:
                 self._token = self._log_in()
@@ -121,15 +145,25 @@ class AirflowApi:
     # ------------------------------------------------------------------------------------------------ runs
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> str:
-        """Trigger a run as the form does (no logical date) and return its id.
+        """Trigger a run as the form does (no logical date) and return its id, which makes a second try safe.
 
         Raises:
             AirflowError: the form's values were refused (400), no such DAG (404).
         """
-        body: Json = {"logical_date": None, "conf": dict(conf or {})}
-        if run_id:
-            body["dag_run_id"] = run_id
-        return str(self.request("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+        run_id = run_id or f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
+        body: Json = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": run_id}
+        failed = False
+        for pause in (*PAUSES_S, None):
+            try:
+                return str(self._once("POST", f"/dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+            except (AirflowError, httpx.TransportError) as error:
+                if failed and isinstance(error, AirflowError) and error.status == 409:
+                    return run_id  # the request that was answered with an error has made it
+                if pause is None or not passing(error):
+                    raise
+                failed = True
+            time.sleep(pause)
+        raise AssertionError("unreachable: the last try returns or raises")
 
     def dag_run(self, dag_id: str, run_id: str) -> Json:
         """One run: ``state`` is queued, running, success or failed."""

@@ -31,7 +31,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from topicshift.core.drain.certificate import DrainCertificate
@@ -50,7 +49,7 @@ from topicshift.core.proof.verification import (
 from topicshift_spark.files import Folder
 from topicshift_spark.offsets import OffsetsProbe
 from topicshift_spark.requests import heartbeat, mark_of, owner_alive, serve
-from topicshift_spark.result import prepare_folder, run
+from topicshift_spark.result import first_cause, prepare_folder, run
 from topicshift_spark.session import get_session
 from topicshift_spark.source import Cluster, client_properties
 from topicshift_spark.tails import count_segments
@@ -149,7 +148,7 @@ def _verify(
     try:
         found = count_segments(spark, properties, certificate.topic, plans)
     except Exception as failure:  # noqa: BLE001 - whatever Spark or Kafka throws, the tail was not read
-        error = _first_line(failure)
+        error = first_cause(failure)
     later = probe.topic()
     snapshot = with_later_ends(
         snapshot,
@@ -166,15 +165,6 @@ def _verify(
         question=question.digest,
         certificate_taken_at=certificate.taken_at,
     )
-
-
-def _first_line(failure: Exception) -> str:
-    """What went wrong, without the stack of every task: the last cause that the JVM names."""
-    said = failure.getMessage() if isinstance(failure, PySparkException) else None
-    text = said or str(failure)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1] if causes else lines[0] if lines else type(failure).__name__)[:500]
 
 
 def warm_up(spark: SparkSession, properties: Mapping[str, str], topic: str, probe: OffsetsProbe) -> int:
@@ -203,7 +193,7 @@ def warm_up(spark: SparkSession, properties: Mapping[str, str], topic: str, prob
         count_segments(spark, properties, topic, split)
         return sum(s.records for s in count_segments(spark, properties, topic, plans).values())
     except Exception as failure:
-        raise Unreadable(f"A few records of {topic} could not be read: {_first_line(failure)}") from failure
+        raise Unreadable(f"A few records of {topic} could not be read: {first_cause(failure)}") from failure
 
 
 def _say(result: DrainVerification) -> None:

@@ -13,6 +13,7 @@ for wrong use, 4 when something could not be read. Credentials come from the pro
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pwd
 import secrets
@@ -38,10 +39,12 @@ from topicshift.core.impact.fingerprint import MAX_UNEXPLAINED, RuleAt, earlier_
 from topicshift.core.impact.partitioning import RULES, KeyHashes
 from topicshift.core.impact.sampling import CONFIDENCE, Design
 from topicshift_spark import impact_groups, impact_query
-from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts
+from topicshift_spark.files import Folder
+from topicshift_spark.impact_figures import Figures, KeyNames, group_impacts, iso
 from topicshift_spark.impact_ranges import SLICES, between, is_number, parse_sample, parse_time, sampled, slice_edges
 from topicshift_spark.impact_scan import PAIRS_KEPT, ScanPlan, Sums, merge, nothing
-from topicshift_spark.result import prepare_folder, run, write_json
+from topicshift_spark.progress import progress, say
+from topicshift_spark.result import first_cause, prepare_folder, run
 from topicshift_spark.session import cores, get_session, ship_code
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
 
@@ -261,13 +264,22 @@ def measure(spark: SparkSession, request: Request, frozen: Frozen) -> model.Impa
     records = records_of(spark, request, frozen.design, available=cores(spark))
     boundaries = frozen.edges_ms[1:-1]
     plan = plan_of(request, frozen)
-    sums = scan(spark, records, plan, boundaries, offsets) if offsets else nothing(plan)
+    share = "" if frozen.design.whole else f", {frozen.design.fraction:.2%} of them all"
+    what = f"Reading {offsets:,} offsets of {frozen.topic.name}{share}"
+    sums = nothing(plan)
+    if offsets:
+        with progress(spark, what):
+            sums = scan(spark, records, plan, boundaries, offsets)
     if earlier := _earlier(sums, plan, request.max_unexplained):
         plan = plan_of(request, frozen, earlier)
-        sums = scan(spark, records, plan, boundaries, offsets)
+        counts = " or ".join(str(rule.partitions) for rule in earlier)
+        with progress(spark, f"{what} again, as some records lie as {counts} partitions would put them"):
+            sums = scan(spark, records, plan, boundaries, offsets)
 
     def unread(tails: impact_groups.Tails) -> impact_groups.Cells:
-        return impact_groups.unread_by_piece(records_of(spark, request, tails.design, available=cores(spark)), tails)
+        tail = records_of(spark, request, tails.design, available=cores(spark))
+        with progress(spark, f"Reading {tails.design.offsets:,} offsets that groups have not read"):
+            return impact_groups.unread_by_piece(tail, tails)
 
     return impact_of(request, frozen, plan, sums, unread, started)
 
@@ -306,8 +318,8 @@ def impact_of(
         measured=model.Measured(
             ranges={p: (r.start, r.end) for p, r in frozen.ranges.items()},
             offsets_read=design.offsets,
-            since=_iso(request.since_ms),
-            until=_iso(request.until_ms),
+            since=None if request.since_ms is None else iso(request.since_ms),
+            until=None if request.until_ms is None else iso(request.until_ms),
             isolation="read_committed",
             seconds=round(time.monotonic() - started, 3),
             keys_shown=request.names.secret is None,
@@ -337,12 +349,6 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"uid {os.getuid()}"
-
-
-def _iso(milliseconds: int | None) -> str | None:
-    if milliseconds is None:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _earlier(sums: Sums, plan: ScanPlan, max_unexplained: float) -> list[RuleAt]:
@@ -388,12 +394,14 @@ def main(arguments: Sequence[str]) -> int:
     request = parse(arguments)
     spark = get_session(f"key_rehash_impact {request.topic}", SETTINGS)
     ship_code(spark)
+    say(f"Asking {request.properties['bootstrap.servers']} for the offsets of {request.topic}.")
     try:
         result = measure(spark, request, freeze(spark, request))
     except (Py4JJavaError, PySparkException) as error:
         raise _unreadable(request.topic, error) from error
     answer = result.to_json()
-    write_json(request.output / "impact.json", answer)
+    text = json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False)
+    Folder(str(request.output)).write("impact.json", text + "\n")
     for finding in result.findings:
         print(finding.line(), file=sys.stderr)
     _write_report(request.output, answer)
@@ -402,16 +410,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _unreadable(topic: str, error: Exception) -> Unreadable:
-    text = str(getattr(error, "java_exception", None) or error)
-    if "OffsetOutOfRange" in text or "failOnDataLoss" in text:
+    if "OffsetOutOfRange" in str(error) or "failOnDataLoss" in str(error):
         return Unreadable(
             f"topic {topic}: records expired while they were read, so no figure would be whole. Run the job again; "
             "with a short retention give --from."
         )
-    cause = next((line.strip() for line in text.splitlines() if "Caused by" in line or "kafka" in line.lower()), "")
     return Unreadable(
-        f"topic {topic} could not be read to the end ({cause[:300] or text.splitlines()[0][:300]}). Is the broker "
-        "reachable? Nothing was written; run the job again."
+        f"topic {topic} could not be read to the end ({first_cause(error)}). Is the broker reachable? Nothing was "
+        "written; run the job again."
     )
 
 
@@ -421,9 +427,10 @@ def _write_report(folder: Path, answer: dict[str, Any]) -> None:
     One of an earlier run does not stay beside figures that are not its own.
     """
     try:
-        from topicshift_spark.report import render_impact
+        # Only here do the jobs reach into reporting: a driver without Plotly still writes its figures.
+        from topicshift.reporting.impact import render
 
-        write_whole(folder / "impact.html", render_impact(answer))
+        write_whole(folder / "impact.html", render(answer))
     except Exception as error:  # noqa: BLE001
         (folder / "impact.html").unlink(missing_ok=True)
         print(f"warning: impact.html was not written ({type(error).__name__}: {error})", file=sys.stderr)

@@ -37,6 +37,7 @@ from topicshift.core.proof.verification import same_topic_id
 from topicshift_spark.files import Folder
 from topicshift_spark.keys import SOURCE, TARGET, per_key, records_of, totals
 from topicshift_spark.offsets import OffsetsProbe, cleanup_policy
+from topicshift_spark.progress import progress
 from topicshift_spark.result import prepare_folder, run
 from topicshift_spark.session import cores, get_session
 from topicshift_spark.source import Cluster, Range, Topic, client_properties, read, total
@@ -130,7 +131,8 @@ def count(spark: SparkSession, properties: Mapping[str, str], source: _Read, tar
         both = records if both is None else both.unionAll(records)
     assert both is not None
     ordered = header is not None
-    return totals(per_key(both, ordered=ordered), ordered=ordered).collect()[0]
+    with progress(spark, f"Reading {offsets:,} offsets of {source.topic.name} and {target.topic.name}"):
+        return totals(per_key(both, ordered=ordered), ordered=ordered).collect()[0]
 
 
 def facts(  # noqa: PLR0913 - what was counted, by keyword
@@ -161,6 +163,7 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
         crossing_keys=get["crossing"] if ordered else None,
         crossing_repeats=get["crossing_repeats"] if ordered else None,
         time_reversed_keys=get["time_reversed"],
+        empty_key_split=get["empty_key_split"] > 0,
         compacted=compacted,
         examples=_examples(get, names, _Digest(show_keys)),
     )
@@ -174,6 +177,7 @@ def _side(get: Mapping[str, Any], one: _Read, tag: str, ordered: bool) -> Side:
         ranges={p: (r.start, r.end) for p, r in one.ranges.items()},
         records=get[f"records_{tag}"],
         null_keys=get[f"null_keys_{tag}"],
+        empty_keys_spread=get[f"loose_keys_{tag}"],
         keys=get[f"keys_{tag}"],
         keys_in_several_partitions=get[f"spread_{tag}"],
         without_sequence=get[f"absent_{tag}"] if ordered else None,

@@ -202,6 +202,9 @@ def cli_page() -> str:
         "| 2 | wrong use, or a bad spec |",
         "| 3 | no: not drained, findings of level error, refused |",
         "| 4 | unknown: something could not be read |",
+        "",
+        "With `--json` a question that cannot be answered is told on stdout as well: "
+        '`{"error": {"kind": ..., "message": ..., "exit_code": ...}}`.',
     ]
     context = click.Context(command_line, info_name="topicshift")
     for name in command_line.list_commands(context):

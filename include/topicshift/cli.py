@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import json
 import os
 import signal
 import sys
@@ -109,8 +110,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     ``argv`` are the words after ``topicshift``, those of the process by default. Set ``TOPICSHIFT_DEBUG=1`` to see the
     traceback of an error that should not have happened.
     """
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        result = _invoke(list(sys.argv[1:] if argv is None else argv))
+        result = _invoke(words)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as exc:
         exc.show()
@@ -119,12 +121,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         return exc.exit_code
     except click.ClickException as exc:
         exc.show()
+        _tell_script(words, "UsageError", exc.format_message(), EXIT_USAGE)
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         _tell("Interrupted. Nothing is left running by this command.")
         return EXIT_INTERRUPTED
     except TopicshiftError as exc:
         _tell(str(exc))
+        _tell_script(words, type(exc).__name__, str(exc), exc.exit_code)
         return exc.exit_code
     except BrokenPipeError:
         # The reader has gone (`| head`). Python flushes stdout once more at exit: give that nothing to fail on.
@@ -138,10 +142,12 @@ def run(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        _tell(
+        message = (
             f"Unexpected {type(exc).__name__}: {_one_line(exc)} The question was not answered. "
             "This is a fault of topicshift: please report it, with what TOPICSHIFT_DEBUG=1 prints."
         )
+        _tell(message)
+        _tell_script(words, type(exc).__name__, message, EXIT_UNKNOWN)
         return EXIT_UNKNOWN
     return result if isinstance(result, int) else 0
 
@@ -165,6 +171,13 @@ def _one_line(exc: BaseException) -> str:
 def _tell(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         click.echo(f"topicshift: {message}", err=True)
+
+
+def _tell_script(words: Sequence[str], kind: str, message: str, exit_code: int) -> None:
+    """With ``--json`` the answer to a question that failed is the failure: what a person is told, a script is told."""
+    if "--json" in words:
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(json.dumps({"error": {"kind": kind, "message": message, "exit_code": exit_code}}, indent=2))
 
 
 def _end(number: int) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import hmac
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from topicshift.core.impact.fingerprint import (
     sure_of_one,
 )
 from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, expected_same_index, parents_of, partition_of
-from topicshift.core.impact.sampling import Interval, burst_of, distinct, largest, student_t
+from topicshift.core.impact.report import ends_of, figure
+from topicshift.core.impact.sampling import Interval, burst_of, distinct, largest, wilson
 from topicshift_spark.impact_groups import Cells, Commits, Tails
 from topicshift_spark.impact_scan import Distinct, ScanPlan, Sums
 
@@ -47,28 +47,6 @@ class KeyNames:
         return shown + ("..." if len(key) > 256 else "")
 
 
-def _ends(name: str, interval: Interval, *, whole: bool, integer: bool = True) -> dict[str, Any]:
-    """``name``, and beside it ``name_low`` and ``name_high`` unless everything was read."""
-
-    def figure(x: float, up: bool) -> float | int:
-        if not integer:
-            return x
-        return math.ceil(x - 1e-9) if up else math.floor(x + 1e-9)
-
-    value = round(interval.value) if integer else interval.value
-    if whole:
-        return {name: value}
-    return {name: value, f"{name}_low": figure(interval.low, False), f"{name}_high": figure(interval.high, True)}
-
-
-def _lists(name: str, intervals: Sequence[Interval], *, whole: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {name: [round(i.value) for i in intervals]}
-    if not whole:
-        out[f"{name}_low"] = [math.floor(i.low + 1e-9) for i in intervals]
-        out[f"{name}_high"] = [math.ceil(i.high - 1e-9) for i in intervals]
-    return out
-
-
 def without_empty_key(sums: Sums, plan: ScanPlan) -> Sums:
     """The sums as if records with an empty key had none: where these are spread, no key places them."""
     records = sums.empty_keys.sum(axis=1)
@@ -76,7 +54,7 @@ def without_empty_key(sums: Sums, plan: ScanPlan) -> Sums:
     out = copy.deepcopy(sums)
     out.keyed -= sums.empty_keys
     out.keyed_bytes -= sums.empty_bytes.sum(axis=1)
-    out.keys.add(key, -1)
+    out.keys -= key
     out.several -= int((sums.empty_keys.sum(axis=0) > 0).sum() > 1)
     out.top = [t for t in out.top if t[2]]
     now = partition_of("murmur2", b"", plan.partitions)
@@ -87,7 +65,7 @@ def without_empty_key(sums: Sums, plan: ScanPlan) -> Sums:
         out.relocated[c] -= records - (sums.empty_keys[:, then] if then < plan.partitions else 0)
         if then != now:
             out.moved_records[c] -= records
-            out.moved_keys[c].add(key, -1)
+            out.moved_keys[c] -= key
     return out
 
 
@@ -113,54 +91,56 @@ class Figures:
         ranges = int((sums.records > 0).sum())
         self.burst_in_time = max(self.burst, int(sums.records.sum()) / ranges if ranges else 1.0)
 
-    def _total(self, replicates: Sequence[float], *, comparisons: int = 1, burst: float | None = None) -> Interval:
-        return sampling.total(replicates, self.fraction, comparisons=comparisons, burst=burst or self.burst)
+    def _total(self, replicates: Any, *, comparisons: int = 1, burst: float | None = None) -> Interval:
+        sums = [float(x) for x in replicates]
+        return sampling.total(sums, self.fraction, comparisons=comparisons, burst=burst or self.burst)
 
-    def _ratio(self, tops: Sequence[float], bottoms: Sequence[float], *, comparisons: int = 1) -> Interval | None:
-        return sampling.ratio(tops, bottoms, self.fraction, comparisons=comparisons, burst=self.burst)
+    def _shares(self, grid: Any, *, comparisons: int = 1) -> list[Interval]:
+        """The share of each column of [replicate, partition]; none where all is zero."""
+        bottoms, columns = grid.sum(axis=1).astype(float).tolist(), grid.T.astype(float).tolist()
+        shares = [
+            sampling.ratio(tops, bottoms, self.fraction, comparisons=comparisons, burst=self.burst) for tops in columns
+        ]
+        return [s for s in shares if s is not None]
+
+    def show(self, name: str, found: Interval | Sequence[Interval] | None, *, integer: bool = True) -> dict[str, Any]:
+        """A field with its ends."""
+        return figure(name, found, whole=self.whole, integer=integer)
 
     def sum(self, name: str, replicates: Any, *, burst: float | None = None) -> dict[str, Any]:
         """A field that is a total."""
-        return _ends(name, self._total([float(x) for x in replicates], burst=burst), whole=self.whole)
+        return self.show(name, self._total(replicates, burst=burst))
 
-    def count(self, name: str, things: Distinct, at_most: float = math.inf) -> dict[str, Any]:
-        """A field that counts distinct things."""
-        interval = distinct(things.seen, [float(x) for x in things.once], things.twice, self.fraction, at_most=at_most)
-        return _ends(name, interval, whole=self.whole)
+    def _distinct(self, things: Distinct) -> Interval:
+        """How many distinct things there are; no more than records with a key."""
+        once, most = [float(x) for x in things.once], self._total(self.sums.keyed.sum(axis=1)).high
+        return distinct(things.seen, once, things.twice, self.fraction, at_most=most)
 
     def per_partition(self, grid: Any, *, burst: float | None = None) -> list[Interval]:
         """The totals of the columns of [replicate, partition], each with its own 95 % interval."""
-        return [self._total(column, burst=burst) for column in grid.T.astype(float).tolist()]
+        return [self._total(column, burst=burst) for column in grid.T.tolist()]
 
     def largest_share(self, grid: Any) -> Interval | None:
         """The largest column's share of the whole."""
-        bottoms = grid.sum(axis=1).astype(float).tolist()
-        n = grid.shape[1]
-        shares = [self._ratio(grid[:, p].astype(float).tolist(), bottoms, comparisons=n) for p in range(n)]
-        known = [s for s in shares if s is not None]
-        return largest(known) if known else None
+        shares = self._shares(grid, comparisons=grid.shape[1])
+        return largest(shares) if shares else None
 
     def totals(self) -> dict[str, Any]:
         """The fields of the topic as a whole."""
         s = self.sums
-        keyed = s.keyed.sum(axis=1)
-        keyed_high = self._total(keyed.astype(float).tolist()).high
-        several = distinct(
-            s.strays.seen, [float(x) for x in s.strays.once], s.strays.twice, self.fraction, at_most=keyed_high
-        )
+        several = self._distinct(s.strays)
         # A key in several partitions has at least one pair that the best rule does not explain; or it is the empty one.
         high = max(s.several, several.high + any(self.empty_by_partition))
         value = s.several if self.whole else min(max(s.several, several.value), high)
-        ends = Interval(value, s.several, high)
         return {
             **self.sum("records", s.records.sum(axis=1)),
-            **self.sum("keyed_records", keyed),
+            **self.sum("keyed_records", s.keyed.sum(axis=1)),
             **self.sum("null_keys", s.null_keys.sum(axis=1)),
             **self.sum("empty_keys", s.empty_keys.sum(axis=1)),
             **self.sum("tombstones", s.tombstones),
             **self.sum("bytes", s.value_bytes.sum(axis=1), burst=self.burst_bytes),
-            **self.count("distinct_keys", s.keys, keyed_high),
-            **_ends("keys_in_several_partitions", ends, whole=self.whole),
+            **self.show("distinct_keys", self._distinct(s.keys)),
+            **self.show("keys_in_several_partitions", Interval(value, s.several, high)),
         }
 
     def observed(self) -> Observed:
@@ -204,91 +184,58 @@ class Figures:
             }
         )
 
+    def _loads(self, records: Any, size: Any) -> dict[str, Any]:
+        """The fields about partitions, from records and bytes as [replicate, partition]."""
+        found, m, share = self.per_partition(records), records.shape[1], self.largest_share(records)
+        values = [r.value for r in found]
+        times = share and Interval(share.value * m, share.low * m, share.high * m)
+        return {
+            **self.show("partition_records", found),
+            **self.show("partition_bytes", self.per_partition(size, burst=self.burst_bytes)),
+            **self.show("max_partition_share", share, integer=False),
+            **self.show("imbalance", times, integer=False),
+            **self.show("gini", self._gini(records, values) if share else None, integer=False),
+            "hot_partitions": skew.hot_partitions(values),
+        }
+
     def source(self) -> model.Source:
         """The topic as it is."""
-        grid = self.sums.records
-        records = self.per_partition(grid)
-        values = [r.value for r in records]
+        keyed = self.placed.keyed
         return model.Source(
             partitions=self.plan.partitions,
-            **_lists("partition_records", records, whole=self.whole),
-            **_lists(
-                "partition_bytes", self.per_partition(self.sums.value_bytes, burst=self.burst_bytes), whole=self.whole
-            ),
-            **_lists("keyed_partition_records", self.per_partition(self.placed.keyed), whole=self.whole),
-            **self.evenness(grid, values),
-            **self._share_of_largest("max_keyed_partition_share", self.placed.keyed),
-            hot_partitions=skew.hot_partitions(values),
+            **self._loads(self.sums.records, self.sums.value_bytes),
+            **self.show("keyed_partition_records", self.per_partition(keyed)),
+            **self.show("max_keyed_partition_share", self.largest_share(keyed), integer=False),
         )
-
-    def _share_of_largest(self, name: str, grid: Any) -> dict[str, Any]:
-        share = self.largest_share(grid)
-        return _ends(name, share, whole=self.whole, integer=False) if share else {name: None}
-
-    def evenness(self, grid: Any, values: Sequence[float]) -> dict[str, Any]:
-        """How evenly the columns of [replicate, partition] are loaded; ``values`` are their totals."""
-        share, m = self.largest_share(grid), grid.shape[1]
-        if share is None:
-            return {"max_partition_share": None, "imbalance": None, "gini": None}
-        over = Interval(share.value * m, share.low * m, share.high * m)
-        return {
-            **_ends("max_partition_share", share, whole=self.whole, integer=False),
-            **_ends("imbalance", over, whole=self.whole, integer=False),
-            **_ends("gini", self._gini(grid, values), whole=self.whole, integer=False),
-        }
 
     def candidate(self, c: int) -> model.Candidate:
         """One candidate count."""
-        m, s = self.plan.candidates[c], self.placed
-        grid = s.placed[c]
-        records = self.per_partition(grid)
-        values = [r.value for r in records]
+        n, m, s = self.plan.partitions, self.plan.candidates[c], self.placed
         return model.Candidate(
             partitions=m,
-            **self.count("moved_keys", s.moved_keys[c], self._total(self.keyed.astype(float).tolist()).high),
+            **self.show("moved_keys", self._distinct(s.moved_keys[c])),
             **self.sum("moved_records", s.moved_records[c]),
             **self.sum("relocated_records", s.relocated[c]),
-            **_lists("partition_records", records, whole=self.whole),
-            **_lists(
-                "partition_bytes", self.per_partition(s.placed_bytes[c], burst=self.burst_bytes), whole=self.whole
-            ),
-            **self.evenness(grid, values),
-            hot_partitions=skew.hot_partitions(values),
-            parents_max=parents_of(self.plan.partitions, m),
-            **self._same_index(c),
-            same_index_share_expected=expected_same_index(self.plan.partitions, m),
+            **self._loads(s.placed[c], s.placed_bytes[c]),
+            parents_max=parents_of(n, m),
+            **self.show("same_index_share", self._same_index(c), integer=False),
+            same_index_share_expected=expected_same_index(n, m),
         )
 
     def _gini(self, grid: Any, values: Sequence[float]) -> Interval:
         """Shares that are off by d in sum move the Gini coefficient by no more than d."""
         value = skew.gini(values) or 0.0
-        if self.whole:
-            return Interval(value, value, value)
-        bottoms = grid.sum(axis=1).astype(float).tolist()
-        n = grid.shape[1]
-        off = 0.0
-        for p in range(n):
-            share = self._ratio(grid[:, p].astype(float).tolist(), bottoms)
-            off += max(share.high - share.value, share.value - share.low) if share else 0.0
+        off = sum(max(s.high - s.value, s.value - s.low) for s in self._shares(grid))
         return Interval(value, max(0.0, value - off), min(1.0, value + off))
 
-    def _same_index(self, c: int) -> dict[str, Any]:
+    def _same_index(self, c: int) -> Interval | None:
         """Keys that keep their index. In a sample the seen keys stand for all: a hash knows nothing of frequencies."""
-        seen, moved = self.placed.keys.seen, self.placed.moved_keys[c].seen
+        seen = self.placed.keys.seen
         if not seen:
-            return {"same_index_share": None}
-        share = 1 - moved / seen
-        if self.whole:
-            return {"same_index_share": share}
-        z = student_t(0.975, 1000)
-        half = (z * z / (2 * seen) + z * math.sqrt(share * (1 - share) / seen + z * z / (4 * seen * seen))) / (
-            1 + z * z / seen
-        )
-        return {
-            "same_index_share": share,
-            "same_index_share_low": max(0.0, share - half),
-            "same_index_share_high": min(1.0, share + half),
-        }
+            return None
+        share = 1 - self.placed.moved_keys[c].seen / seen
+        low, high = wilson(share, seen, 0.01)
+        return Interval(share, max(0.0, min(share, low)), min(1.0, max(share, high)))
 
     def top_keys(self, *, by_bytes: bool = False) -> list[model.TopKey]:
         """The largest keys. In a sample the intervals hold for every key that was seen, not just for those shown."""
@@ -300,46 +247,39 @@ class Figures:
         )[: self.plan.top]:
             counts = self._total(per_replicate[0], comparisons=every_key)
             sizes = self._total(per_replicate[1], comparisons=every_key, burst=self.burst_bytes)
-            share = self._key_share(records, counts, self.keyed)
-            bytes_share = self._key_share(size, sizes, self.placed.keyed_bytes, burst=self.burst_bytes)
+            of_bytes = self._key_share(size, sizes, self.placed.keyed_bytes, burst=self.burst_bytes)
             out.append(
                 model.TopKey(
                     key=self.names(key),
-                    **_ends("records", counts, whole=self.whole),
-                    **_ends("bytes", sizes, whole=self.whole),
-                    **_ends("share", share, whole=self.whole, integer=False),
-                    **_ends("bytes_share", bytes_share, whole=self.whole, integer=False),
+                    **self.show("records", counts),
+                    **self.show("bytes", sizes),
+                    **self.show("share", self._key_share(records, counts, self.keyed), integer=False),
+                    **self.show("bytes_share", of_bytes, integer=False),
                     partitions=partitions,
                 )
             )
         return out
 
     def _key_share(self, seen: int, counts: Interval, everything: Any, *, burst: float | None = None) -> Interval:
-        value = seen / (int(everything.sum()) or 1)
-        if self.whole:
-            return Interval(value, value, value)
-        of = self._total(everything.astype(float).tolist(), burst=burst)
-        return Interval(value, counts.low / max(1.0, of.high), min(1.0, counts.high / max(1.0, of.low)))
+        of = self._total(everything, burst=burst)
+        return Interval(
+            seen / (int(everything.sum()) or 1),
+            counts.low / max(1.0, of.high),
+            min(1.0, counts.high / max(1.0, of.low)),
+        )
 
     def limits(self) -> model.Limits:
         """The bound that the hottest key sets."""
         if not self.placed.top:
             return model.Limits(hottest_key_share=None, useful_partitions=None)
         top = self.top_keys()
-        first = top[0]
-        fields: dict[str, Any] = {
-            "hottest_key_share": first.share,
-            "useful_partitions": skew.useful_partitions(first.share),
-        }
-        if not self.whole:
-            low = max(k.share_low or 0.0 for k in top)
-            high = max(k.share_high or 0.0 for k in top)
-            fields |= {"hottest_key_share_low": low, "hottest_key_share_high": high}
-            fields |= {
-                "useful_partitions_low": skew.useful_partitions(high),
-                "useful_partitions_high": skew.useful_partitions(low),
-            }
-        return model.Limits(**fields)
+        ends = [ends_of(key, "share") or (key.share, key.share) for key in top]
+        share = Interval(top[0].share, max(low for low, _ in ends), max(high for _, high in ends))
+        counts = [skew.useful_partitions(x) or 0 for x in (share.value, share.high, share.low)]
+        return model.Limits(
+            **self.show("hottest_key_share", share, integer=False),
+            **self.show("useful_partitions", Interval(*counts)),
+        )
 
     def schema_prefixes(self) -> model.SchemaPrefixes | None:
         """Schema ids, where the keys look as if they had some. Counts are of what was read."""
@@ -365,7 +305,7 @@ class Figures:
                 model.Slice(
                     start=iso(edges_ms[i]),
                     end=iso(edges_ms[i + 1]),
-                    **_ends("records", records, whole=self.whole),
+                    **self.show("records", records),
                     best=best,
                     best_share=known[best] if best else None,
                 )
@@ -384,8 +324,9 @@ def group_impacts(cells: Cells, tails: Tails, commits: Commits, *, burst: float)
     fraction = tails.design.fraction
     out = []
 
-    def figure(name: str, replicated: Any) -> dict[str, Any]:
-        return _ends(name, sampling.total(replicated.tolist(), fraction, burst=burst), whole=fraction >= 1)
+    def total(name: str, replicated: Any) -> dict[str, Any]:
+        found = sampling.total(replicated.tolist(), fraction, burst=burst)
+        return figure(name, found, whole=fraction >= 1, integer=True)
 
     cuts = {partition: tails.cuts(partition) for _, partition, _ in cells}
     for group, begins in tails.where.items():
@@ -397,10 +338,10 @@ def group_impacts(cells: Cells, tails: Tails, commits: Commits, *, burst: float)
         out.append(
             model.GroupImpact(
                 group=group,
-                **figure("unread", sums[0]),
+                **total("unread", sums[0]),
                 never_committed=never,
                 overtaken=[
-                    model.Overtaken(partitions=m, **figure("records", sums[1 + i])) for i, m in enumerate(tails.larger)
+                    model.Overtaken(partitions=m, **total("records", sums[1 + i])) for i, m in enumerate(tails.larger)
                 ],
             )
         )

@@ -27,7 +27,11 @@ _ARRAYS = {
     "moved_records": "cg", "relocated": "cg",
 }  # fmt: skip
 """Arrays of :class:`Sums`: their axes are replicates (g), partitions (n), time slices (s) and candidates (c)."""
-_NUMBERS = ("several", "rare_records", "rare_squares", "rare_bytes", "rare_byte_squares")
+_ADDED = (
+    *_ARRAYS, "several", "rare_records", "rare_squares", "rare_bytes", "rare_byte_squares", "keys", "strays", "top",
+    "pairs",
+)  # fmt: skip
+_ADDED_BY_CANDIDATE = ("placed", "placed_bytes", "moved_keys")
 PAIRS_KEPT = 4000
 """Unexplained (key, partition) pairs a task hands back as hashes, to look for earlier partition counts."""
 
@@ -140,23 +144,19 @@ class Distinct:
         times = int(shows.sum())
         return cls(min(1, times), shows * (times == 1), int(times == 2))
 
-    def add(self, other: Distinct, sign: int = 1) -> None:
-        """Add the things of another task, which are disjoint; or take them away."""
-        self.seen += sign * other.seen
-        self.once = self.once + sign * other.once
-        self.twice += sign * other.twice
+    def __add__(self, other: Distinct) -> Distinct:
+        """With the things of another task, which are disjoint."""
+        return Distinct(self.seen + other.seen, self.once + other.once, self.twice + other.twice)
+
+    def __sub__(self, other: Distinct) -> Distinct:
+        """Without some of the things."""
+        return self + Distinct(-other.seen, -other.once, -other.twice)
 
 
 def columns(plan: ScanPlan) -> list[str]:
     """The columns that :func:`summarise` expects, in order."""
-    return [
-        "key",
-        "partition",
-        "replicate",
-        "value_bytes",
-        "key_hash",
-        *(f"counters_{i}" for i in range(plan.packing.longs)),
-    ]
+    fixed = ("key", "partition", "replicate", "value_bytes", "key_hash")
+    return [*fixed, *(f"counters_{i}" for i in range(plan.packing.longs))]
 
 
 def summarise(plan: ScanPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,19 +186,14 @@ def merge(parts: Iterable[bytes]) -> Sums | None:
         if total is None:
             total = sums
             continue
-        for name in (*_ARRAYS, *_NUMBERS):
+        for name in _ADDED:
             setattr(total, name, getattr(total, name) + getattr(sums, name))
-        total.placed = [a + b for a, b in zip(total.placed, sums.placed, strict=True)]
-        total.placed_bytes = [a + b for a, b in zip(total.placed_bytes, sums.placed_bytes, strict=True)]
-        total.keys.add(sums.keys)
-        total.strays.add(sums.strays)
-        for mine, theirs in zip(total.moved_keys, sums.moved_keys, strict=True):
-            mine.add(theirs)
+        for name in _ADDED_BY_CANDIDATE:
+            both = zip(getattr(total, name), getattr(sums, name), strict=True)
+            setattr(total, name, [a + b for a, b in both])
         for signature, (pairs, records) in sums.buckets.items():
             old = total.buckets.setdefault(signature, [0, np.zeros_like(records)])
             total.buckets[signature] = [old[0] + pairs, old[1] + records]
-        total.top += sums.top
-        total.pairs += sums.pairs
         _add_schema_ids(total, sums.schema_ids, sums.schema_overflow)
     return total
 
@@ -436,7 +431,11 @@ class _Task:
 
 
 def _schema_ids(data: Any, offsets: Any) -> Any:
-    """uint32[n]: the schema id that :func:`topicshift.core.impact.skew.schema_id` finds in each key, 0 for none."""
+    """uint32[n]: the schema id of keys in Confluent's wire format (a zero byte, then the id as 4 bytes, big endian).
+
+    0 where a key cannot be one: ids start at 1, and something follows the prefix. Keys of 8 bytes are left out, as they
+    are far more often big-endian longs, whose upper bytes look just the same.
+    """
     starts, lengths = offsets[:-1], np.diff(offsets)
     ids = np.zeros(len(starts), np.uint32)
     able = np.flatnonzero((lengths > 5) & (lengths != 8))

@@ -120,13 +120,24 @@ def per_key(records: DataFrame, *, ordered: bool) -> DataFrame:
     return keyed.groupBy("k", "salt").agg(*columns)
 
 
+def _spread(tag: str) -> Column:
+    """Whether a key's records lie in several partitions of the topic."""
+    return F.coalesce(F.col(f"first_p_{tag}") != F.col(f"last_p_{tag}"), F.lit(False))
+
+
 EXAMPLES = 3
 """How many keys each check names, the worst first."""
 
 
 def totals(keys: DataFrame, *, ordered: bool) -> DataFrame:
-    """One row over all keys: every figure of the proof, and the worst keys of each check as arrays ``x_...``."""
-    real = F.col("k").isNotNull()
+    """One row over all keys: every figure of the proof, and the worst keys of each check as arrays ``x_...``.
+
+    The empty key is none where the producers spread it (librdkafka's default does): in several partitions of the
+    source, or of the target while the source has none. Its records have no order, as those without a key.
+    """
+    empty = F.col("k").isNotNull() & (F.length("k") == 0)
+    loose = empty & (_spread("s") | ((F.col("n_s") == 0) & _spread("t")))
+    real = F.col("k").isNotNull() & ~loose
 
     def total(value: Column, name: str) -> Column:
         return F.coalesce(F.sum(F.when(real, value)), F.lit(0)).alias(name)
@@ -140,15 +151,17 @@ def totals(keys: DataFrame, *, ordered: bool) -> DataFrame:
 
     both = (F.col("n_s") > 0) & (F.col("n_t") > 0)
     columns = [
+        number(empty & _spread("t"), "empty_key_split"),
         number(F.lit(True), "keys"),
         number(both, "keys_in_both"),
         number(both & (F.col("first_ms_t") < F.col("last_ms_s")), "time_reversed"),
     ]
     for tag in ("s", "t"):
-        spread = F.col(f"first_p_{tag}") != F.col(f"last_p_{tag}")
+        spread = _spread(tag)
         columns += [
             F.coalesce(F.sum(f"n_{tag}"), F.lit(0)).alias(f"records_{tag}"),
-            F.coalesce(F.sum(F.when(~real, F.col(f"n_{tag}"))), F.lit(0)).alias(f"null_keys_{tag}"),
+            F.coalesce(F.sum(F.when(F.col("k").isNull(), F.col(f"n_{tag}"))), F.lit(0)).alias(f"null_keys_{tag}"),
+            F.coalesce(F.sum(F.when(loose, F.col(f"n_{tag}"))), F.lit(0)).alias(f"loose_keys_{tag}"),
             number(F.col(f"n_{tag}") > 0, f"keys_{tag}"),
             number(spread, f"spread_{tag}"),
             total(F.col(f"misplaced_{tag}"), f"misplaced_{tag}"),

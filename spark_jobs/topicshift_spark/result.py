@@ -6,18 +6,15 @@ another path, and never half of one.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from topicshift.core.errors import SpecError, TopicshiftError
-from topicshift.core.files import write_whole
 
 
 def local_path(where: str) -> Path:
@@ -54,18 +51,19 @@ def prepare_folder(where: str) -> Path:
     return folder
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write ``value`` as JSON, atomically. Raises ``SpecError`` when the file cannot be written."""
-    try:
-        write_whole(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written ({error.strerror}); the job's result is lost.") from error
+def first_cause(failure: BaseException) -> str:
+    """What went wrong, without the stack of every task: the last cause that the JVM names."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    # Py4J begins with the name of the method that it called, which tells nobody anything.
+    lines = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling")]
+    return (causes[-1] if causes else lines[0] if lines else type(failure).__name__)[:500]
 
 
 def run(main: Callable[[Sequence[str]], int]) -> None:
     """Run a job's ``main(arguments)`` and end the process with its code: 0, or the code of the error's type.
 
-    Anything unforeseen is 4 (unknown), with its first line on stderr and the traceback behind
+    Anything unforeseen is 4 (unknown), with its cause on stderr and the traceback behind
     ``TOPICSHIFT_DEBUG=1``: an answer that could not be computed is never a yes.
     """
     try:
@@ -79,8 +77,7 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
     except Exception as error:  # noqa: BLE001 - the boundary of the process
         if os.environ.get("TOPICSHIFT_DEBUG"):
             traceback.print_exc()
-        line = str(error).strip().splitlines()
-        print(f"error: {type(error).__name__}: {line[0] if line else ''}", file=sys.stderr)
+        print(f"error: {type(error).__name__}: {first_cause(error)}", file=sys.stderr)
         code = 4
     sys.stdout.flush()
     sys.exit(code)

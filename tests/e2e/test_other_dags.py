@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 from tests.e2e.small import Run, Topic, trail_is_intact, until
 
@@ -139,6 +141,35 @@ def test_a_count_that_is_wrong_is_refused_before_spark_is_paid_for(stack: Stack,
     log = run.log(f"{group}check")
     assert "TS106 error: partitions: the source has 3 partitions already." in log
     assert "TS118" not in log and "--journal" not in log, "a DAG knows its journal, and has no options to give"
+
+
+def test_the_topics_of_a_deleted_run_are_free_and_its_evidence_is_for_those_who_log_in(
+    stack: Stack, journal: SqlJournal
+) -> None:
+    api, dag_id = stack.airflow, "topic_migration"
+    topic = Topic(stack, "deleted", "deleted-ledger").make()
+    blocked = topic.values(partitions=topic.partitions)
+    first = Run.start(api, dag_id, blocked).wait("failed")
+    (row,) = journal.find(source=topic.name)
+
+    def page(folder: str, name: str, *, token: str | None = None) -> int:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{stack.services.url}/topicshift/evidence/{folder}/{name}"
+        return httpx.get(url, headers=headers, trust_env=False).status_code
+
+    token = httpx.post(
+        f"{stack.services.url}/auth/token",
+        json={"username": "admin", "password": json.loads(stack.services.passwords_file.read_text())["admin"]},
+        trust_env=False,
+    ).json()["access_token"]
+    assert page(row.migration_id, "plan.json") == page("no-such-run", "plan.json") == 401
+    assert page(row.migration_id, "plan.json", token=token) == 200
+    assert page(row.migration_id, "none.json", token=token) == 404
+    assert page("no-such-run", "plan.json", token=token) == 403
+    api.request("DELETE", f"/dags/{dag_id}/dagRuns/{quote(first.run_id, safe='')}")
+    second = Run.start(api, dag_id, blocked).wait("failed")
+    assert second.states()["plan.read_spec"] == "success", second.failures()
+    assert [r.owner for r in journal.find(source=topic.name)] == [row.owner, f"{dag_id}/{second.run_id}"]
 
 
 def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its_window(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import topicshift
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer, RoutePaused
@@ -175,6 +182,82 @@ class Member:
         self._thread.join(60)
         assert not self._thread.is_alive(), "the member did not stop"
         assert not self.errors
+
+
+_CHILD = """
+import json, sys
+from topicshift.client import RoutedProducer, RoutePaused
+from topicshift.core.route.client import Timing
+order = json.loads(sys.stdin.readline())
+timing = Timing(**order["timing"])
+p = RoutedProducer(order["config"], order["topic"], "checkout", instance="victim", max_block_s=0.05, timing=timing)
+p.wait_ready()
+print("ready", flush=True)
+n = 0
+while True:
+    word = "go" if order["busy"] else sys.stdin.readline().strip()
+    if word == "stop":
+        break
+    try:
+        done = None if order["busy"] else lambda error, _: print("done", error and error.name(), flush=True)
+        topic = p.produce("k", str(n), {"seq": str(n)}, done)
+        n += 1
+        if order["busy"]:
+            p.flush(5)
+        print("took", topic, flush=True)
+    except RoutePaused as exc:
+        if not order["busy"]:
+            print("refused", exc, flush=True)
+"""
+
+
+class Victim:
+    """A producer in a process of its own, named ``victim``, to be stopped, woken and killed.
+
+    ``busy``: it writes and flushes as fast as it can; else one record for each :meth:`tell`.
+    """
+
+    def __init__(self, world: RouteWorld, *, busy: bool, timing: Mapping[str, float], **config: Any) -> None:
+        self.lines: list[str] = []
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(topicshift.__file__).parents[1])},
+        )
+        order = {"config": {**world.config, **config}, "topic": world.source, "busy": busy, "timing": dict(timing)}
+        self.tell(json.dumps(order))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        eventually("the victim is ready", lambda: "ready" in self.lines)
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self.lines.append(line.strip())
+
+    def tell(self, line: str = "go") -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(line + "\n")
+        self._child.stdin.flush()
+
+    def said(self, word: str) -> list[str]:
+        return [line for line in list(self.lines) if line.startswith(word)]
+
+    def freeze(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._child.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self._child.kill()
+        self._child.wait(10)
+        self._reader.join(10)
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextlib.contextmanager

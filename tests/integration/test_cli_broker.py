@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ from confluent_kafka.admin import NewTopic
 
 from topicshift import cli
 from topicshift.adapters.journal import SqlJournal
+from topicshift.adapters.kafka.admin import KafkaAdmin
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -128,5 +132,29 @@ def test_status_says_live_what_the_way_back_is(
     journal.close()
     code, out, err = run("status", source, "--bootstrap-server", "127.0.0.1:1", "--json")
     assert code == 4
-    assert json.loads(out)["migrations"][0]["rollback"]["type"] is None
-    assert "127.0.0.1:1" in err
+    way_back = json.loads(out)["migrations"][0]["rollback"]
+    assert way_back["type"] is None
+    assert "127.0.0.1:1" in way_back["why"] and way_back["why"] in err, "a script is told what a person is told"
+
+
+def test_a_bootstrap_broker_that_says_nothing_costs_seconds_and_no_answer(
+    broker: EmbeddedBroker, admin_client: AdminClient, topic_name: Callable[..., str]
+) -> None:
+    """It takes connections, as a stopped process does; librdkafka and kafka-python are both asked."""
+    name = topic_name()
+    _topic(admin_client, broker.config(), name, 1)
+    with contextlib.ExitStack() as silent:
+        ports = []
+        for _ in range(3):
+            listening = silent.enter_context(socket.create_server(("127.0.0.1", 0)))
+            ports.append(listening.getsockname()[1])
+        addresses = ",".join([*(f"127.0.0.1:{port}" for port in ports), broker.bootstrap])
+        began = time.monotonic()
+        with KafkaAdmin({"bootstrap.servers": addresses}) as admin:
+            assert admin.transactions(name) == []
+            asked = time.monotonic() - began
+            assert admin.topic(name) is not None
+        both = time.monotonic() - began
+        # Three silent ones, 3 s each, in the worst order.
+        assert asked < 12, f"kafka-python took {asked:.1f} s"
+        assert both < 20, f"librdkafka took {both - asked:.1f} s"

@@ -41,7 +41,9 @@ def test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well(
         "AIRFLOW_CONN_KAFKA_OF_TEST",
         json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap}}),
     )
-    monkeypatch.setenv("AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS", json.dumps([{"class": f"{__name__}.Kept"}]))
+    monkeypatch.setenv(
+        "AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS", json.dumps([{"class": "none.Such"}, {"class": f"{__name__}.Kept"}])
+    )
     journal = SqlJournal(url)
     with Kit(broker, tmp_path) as kit:
         topic = kit.topic(2)
@@ -84,6 +86,7 @@ def test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well(
     assert (TOLD[0]["group"], TOLD[0]["topic"], TOLD[0]["lag"]) == (group, topic, 2)
     (first, *_) = _kinds(journal, claim.migration_id, "alarm")
     assert first.data["told"] == ["Kept"]
+    assert [who.split(":")[0] for who in first.data["not_told"]] == ["Such"]
     assert "no members" in first.data["text"]
     view = build({"drain_progress.json": store.read(claim.migration_id, "drain_progress.json") or b""})
     journal.close()

@@ -17,11 +17,14 @@ from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.executor import run_async
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.adapters.spark_checkpoint import read_checkpoint
+from topicshift.commands.drain import print_text
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.evidence import ReaderEvidence
 from topicshift.core.fence.point import FencePoint
 
 CASES = list(iter_cases())
+UNREAD = {"partition_unreadable", "commit_unreadable", "group_unreadable", "tail_unreadable"}
+"""Reasons beside which the certificate says why, and whatever it says a person is told."""
 
 
 def inputs_of(scenario: Scenario) -> DrainInputs:
@@ -94,6 +97,11 @@ def check(case: Case, scenario: Scenario, certificate: DrainCertificate, how: st
         row = groups[named(stem, set(groups))].partitions[partition]
         assert row.reason == reason, f"{how}: {stem}[{partition}] is {row}"
         assert left is ... or row.records_left == left, f"{how}: {stem}[{partition}] is {row}"
+    for group in certificate.groups:
+        for row in group.partitions:
+            about = [e.error for e in certificate.errors if e.group in (None, group.group)]
+            assert row.reason not in UNREAD or about, f"{how}: nobody says why {group.group} is {row.reason}"
+    assert all(any(word in e.error for e in certificate.errors) for word in case.errors), f"{how}: {certificate.errors}"
     for stem, state in case.state.items():
         assert groups[named(stem, set(groups))].state == state, how
     for stem, kind in case.kind.items():
@@ -147,4 +155,10 @@ def test_case(case: Case, request: pytest.FixtureRequest, tmp_path: Path, capsys
         out, err = capsys.readouterr()
         assert code == case.exit_code, f"{code}: {out} {err}"
         assert "Traceback" not in err
-        check(case, scenario, DrainCertificate.model_validate_json(out), "command line")
+        answer = DrainCertificate.model_validate_json(out)
+        check(case, scenario, answer, "command line")
+        print_text(answer)
+        text = " ".join(capsys.readouterr().out.split())
+        told = [" ".join(e.error.split()) for e in answer.errors]
+        told += [f"producer id {t.producer_id}" for t in answer.transactions]
+        assert [words for words in told if words not in text] == []

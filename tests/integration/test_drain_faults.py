@@ -50,8 +50,9 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_dead_address_is_unknown_within_the_bound() -> None:
     done = run("--topic", "payments", "--bootstrap-server", "127.0.0.1:1", "--json")
-    assert (done.returncode, done.stdout) == (4, "")
-    assert "127.0.0.1:1" in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["exit_code"]) == (4, 4)
+    assert "127.0.0.1:1" in error["message"] and error["message"] in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -124,11 +125,14 @@ def test_who_holds_an_open_transaction_is_said(
         topic = kit.topic()
         kit.transaction(topic, 1, end="open")
         kit.commit("g-" + topic, topic, {0: 0})
-        assert cli.run(["drain", "--topic", topic, "--group", "g-" + topic, *address(broker)]) == 3
-        out, err = capsys.readouterr()
-    assert "open_transaction" in out
-    assert f"open transaction on {topic}[0] (producer id" in err
-    assert "Kafka ends it by itself in at most" in err
+        words = ["drain", "--topic", topic, "--group", "g-" + topic, *address(broker)]
+        assert cli.run(words) == 3
+        text = " ".join(capsys.readouterr().out.split())
+        assert cli.run([*words, "--json"]) == 3
+        (told,) = json.loads(capsys.readouterr().out)["transactions"]
+    assert "open_transaction" in text
+    assert f"open transaction on {topic}[0] (producer id {told['producer_id']}" in text
+    assert "Kafka ends it by itself in at most" in text and told["ends_by_ms"] and not told["hanging"]
 
 
 def address(broker: EmbeddedBroker) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +24,16 @@ from lab.runfolder import ROOT
 from lab.spark import spark_jars
 from topicshift.core.errors import AccessDenied, NotFound, SpecError, Unreadable
 from topicshift.core.impact.report import Impact
+from topicshift_spark.progress import progress
+from topicshift_spark.result import first_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+PROGRESS = (r"^Asking .* for the offsets of", r"^Reading 300 offsets of .* \.\.\.$", r"^Reading .* done in [\d.]+ s$")
 
 
 def filled(admin: AdminClient, config: dict[str, str], topic: str, records: int = 300) -> None:
@@ -58,7 +65,11 @@ def test_spark_submit_writes_result_and_report(
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == str(tmp_path / "out" / "impact.json")
+    # spark-submit gives the driver's stderr out as stdout; the answer is the last line.
+    *log, answer = done.stdout.strip().splitlines()
+    assert answer == str(tmp_path / "out" / "impact.json")
+    for wanted in PROGRESS:
+        assert any(re.search(wanted, line) for line in log), log
     found = Impact.model_validate_json((tmp_path / "out" / "impact.json").read_text())
     assert (found.records, found.distinct_keys, found.partitioner.name) == (300, 40, "murmur2")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["impact.html", "impact.json"]
@@ -162,6 +173,30 @@ def test_groups_that_name_a_partition_that_is_not_there(
     file.write_text('{"ledger": {"7": 1}}')
     with pytest.raises(SpecError, match="ledger"):
         job.main(arguments(topic, broker.bootstrap, tmp_path / "out", "--groups-file", str(file)))
+
+
+def test_a_long_read_says_how_far_it_is(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    def slowly(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    with progress(spark, "Reading 4 offsets", every_s=0.1):
+        spark.range(0, 4, 1, 4).mapInArrow(slowly, "id bigint").collect()
+    said = capsys.readouterr().err
+    assert re.search(r"^Reading 4 offsets: \d+ s, [0-3] of 4 tasks", said, re.MULTILINE), said
+    assert said.rstrip().splitlines()[-1].startswith("Reading 4 offsets: done in")
+
+
+def test_a_failed_task_is_told_by_its_cause(spark: SparkSession) -> None:
+    def broken(batches: Any) -> Any:
+        raise RuntimeError("the disk is full")
+        yield from batches
+
+    with pytest.raises(Exception, match="stage") as caught:
+        spark.range(4).mapInArrow(broken, "id bigint").collect()
+    assert len(str(caught.value)) > 500
+    assert "the disk is full" in first_cause(caught.value)[:200]
 
 
 def test_the_native_half_groups_and_counts(spark: SparkSession) -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
-from tests.integration.route_world import CHECKOUT, QUICK, Member, RouteWorld, Traffic, eventually, life
+from tests.integration.route_world import CHECKOUT, QUICK, Member, RouteWorld, Traffic, Victim, eventually, life
 
-import topicshift
 from lab.broker import EmbeddedBroker
 from lab.rights import allow, consumer_rights, grant, producer_rights
 from topicshift.adapters.route_store import RouteStore
@@ -230,44 +225,17 @@ def test_good_bye_counts_as_stopped_and_a_closed_producer_takes_nothing(world: R
         RoutedProducer({**world.config, "transactional.id": "t"}, world.source, "checkout")
 
 
-_CHILD = """
-import json, sys, time
-from topicshift.client import RoutedProducer
-from topicshift.core.route.client import Timing
-config = json.loads(sys.stdin.readline())
-timing = Timing(heartbeat_s=0.3)
-p = RoutedProducer(config, sys.argv[1], "checkout", instance="victim", timing=timing)
-p.wait_ready()
-print("ready", flush=True)
-time.sleep(600)
-"""
-
-
 def test_a_killed_client_is_unknown_by_name(world: RouteWorld) -> None:
     producer = world.producer()
-    child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, world.source],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(topicshift.__file__).parents[1])},
-    )
-    with life(producer):
-        try:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write(json.dumps(world.config) + "\n")
-            child.stdin.flush()
-            assert child.stdout.readline() == "ready\n"
-            eventually("both are seen", lambda: len(world.state(CHECKOUT).instances) == 2)
-        finally:
-            child.kill()
-            child.wait(10)
+    victim = Victim(world, busy=False, timing={"heartbeat_s": 0.3})
+    with life(producer, victim):
+        eventually("both are seen", lambda: len(world.state(CHECKOUT).instances) == 2)
+        victim.stop()
         world.controller.stop(world.ctx(), [CHECKOUT])
         eventually("it is missed", lambda: world.state(CHECKOUT).status == "unknown")
-        reason = world.state(CHECKOUT).reason
-        assert "victim is silent" in reason
-        assert producer.instance not in reason
+        state = world.state(CHECKOUT)
+        assert "victim is silent" in state.reason and producer.instance not in state.reason
+        assert state.clears_at is not None and state.clears_at > datetime.now(UTC) + timedelta(minutes=10)
 
 
 # ------------------------------------------------------------------------------------------------ consumers
@@ -334,6 +302,20 @@ def test_a_stopped_group_leaves_and_goes_on_where_it_is_pointed(world: RouteWorl
         world.controller.start(world.ctx(), [world.ledger])
         world.wait(world.ledger, "running", world.target)
         eventually("it reads the target from its start", lambda: (world.target, 6) in got["k0"])
+
+
+def test_a_static_member_says_paused_only_once_its_group_counts_it_no_more(world: RouteWorld) -> None:
+    """It sends no LeaveGroup: before its session is over a seed of the group would be refused."""
+    got: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    member = Member(world, got, **{"group.instance.id": f"{world.group}-1"})
+    with life(member):
+        _begun(world)
+        world.controller.stop(world.ctx(), [world.ledger])
+        world.wait(world.ledger, "stopped", world.source)
+        assert _members(world) == 0
+        world.controller.point(world.ctx(), [world.ledger], world.target)
+        world.controller.start(world.ctx(), [world.ledger])
+        world.wait(world.ledger, "running", world.target)
 
 
 def test_a_member_released_too_early_reads_what_is_left_of_its_own_first(world: RouteWorld) -> None:
@@ -541,6 +523,7 @@ def test_the_operator_sees_and_sets_the_route(world: RouteWorld, capsys: pytest.
         )
         assert (code, answer["active"], answer["groups"]["g"]["from"]) == (0, world.target, world.source)
         assert "topicshift drain" in err
+        assert answer["warnings"] and all(f"warning: {w}" in err for w in answer["warnings"])
         eventually("it goes on", lambda: producer.topic == world.target and producer.status is Status.RUNNING)
 
 

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import order_proof
 from lab.broker import EmbeddedBroker
 from topicshift.core.fence.point import FencePoint
+from topicshift.reporting.run_view import build
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,11 +177,12 @@ def test_without_a_header_the_rest_is_still_counted(spark: SparkSession) -> None
 class Topics:
     """A source and a target on the broker, written as a migration would."""
 
-    def __init__(self, broker: EmbeddedBroker, admin: AdminClient, name: str) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker, admin: AdminClient, name: str, partitioner: str = "murmur2_random"
+    ) -> None:
         self.source, self.target = name, f"{name}-v2"
-        self._producer = Producer(
-            {**broker.config(), "partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
-        )
+        client = {"partitioner": partitioner, "sticky.partitioning.linger.ms": 0, "linger.ms": 5}
+        self._producer = Producer({**broker.config(), **client, "enable.idempotence": True})
         for topic, partitions in ((self.source, 3), (self.target, 8)):
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
         self._next: dict[str, int] = defaultdict(int)
@@ -276,6 +278,67 @@ def test_every_fault_is_found_and_named(
     named = [e["key"] for c in hidden["checks"] for e in c["examples"]]
     assert named
     assert not any(name.startswith("k") for name in named)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("header", [["--sequence-header", "seq"], []])
+def test_empty_keys_that_the_producers_spread_are_no_violation(
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    admin_client: AdminClient,
+    topic_name: Callable[..., str],
+    tmp_path: Path,
+    header: list[str],
+) -> None:
+    """librdkafka's default partitioner, which spreads keys of length 0."""
+    topics = Topics(broker, admin_client, topic_name(), "consistent_random")
+    for topic in (topics.source, topics.target):
+        topics.fill(topic)
+        for _ in range(30):
+            topics.send(topic, "")
+        topics.flush()
+    code, proof = prove(broker, topics, tmp_path, *header)
+    states = {c["name"]: c["state"] for c in proof["checks"]}
+    assert (code, proof["verdict"]) == (0, "partly_proven"), proof["reason"]  # the placement is not murmur2's
+    assert states["one_partition_per_key_source"] == states["one_partition_per_key_target"] == "passed"
+    assert states["placement"] == "not_proven"
+    assert (proof["source"]["empty_keys_spread"], proof["target"]["empty_keys_spread"]) == (30, 30)
+    assert (proof["keys"], proof["source"]["null_keys"]) == (40, 0)
+    assert any("60 records have an empty key" in text for text in proof["not_proven"])
+
+
+@pytest.mark.broker
+def test_an_empty_key_that_is_split_by_the_move_is_a_violation(
+    spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    """The source's clients hash it; on the target somebody spreads it."""
+    for topic in (topics.source, topics.target):
+        for n in range(16):
+            topics.send(topic, "", **({"partition": n % 8} if topic == topics.target else {}))
+    topics.fill(topics.target)
+    code, proof = prove(broker, topics, tmp_path, "--sequence-header", "seq")
+    check = next(c for c in proof["checks"] if c["name"] == "one_partition_per_key_target")
+    assert (code, check["state"], check["count"]) == (3, "failed", 1)
+    assert "One of them is the empty key" in check["seen"]
+
+
+@pytest.mark.broker
+def test_partitions_that_an_old_count_leaves_empty_are_named_in_the_report(
+    job: Any, spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    """An application that works the partition out itself goes on over the source's 3 partitions."""
+    where = ["--topic", topics.source, "--candidates", "8", "--bootstrap-server", broker.bootstrap]
+    assert job.main([*where, "--output", str(tmp_path / "out")]) == 0
+    for _ in range(12):
+        for n in range(40):
+            topics.send(topics.target, f"k{n}", partition=murmur2(f"k{n}".encode(), 3))
+    topics.flush()
+    prove(broker, topics, tmp_path)
+    view = build({path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()})
+    assert view.placement is not None
+    assert [s.records == 0 for s in view.placement["rows"]] == [False] * 3 + [True] * 5
+    assert "Nothing is in partitions 3-7, for" in view.placement["text"]
+    assert "a partition count of 3 in its configuration" in view.placement["text"]
 
 
 @pytest.mark.broker

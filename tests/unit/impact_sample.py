@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from topicshift.core.findings import Finding, Level
-from topicshift.core.impact.partitioning import murmur2
+from topicshift.core.impact.partitioning import expected_same_index, murmur2, parents_of
 from topicshift.core.impact.report import (
     Candidate,
     GroupImpact,
@@ -30,7 +30,6 @@ from topicshift.core.impact.report import (
     kind_of,
 )
 from topicshift.core.impact.skew import gini, hot_partitions, imbalance, useful_partitions
-from topicshift.core.sizing.sizing import parents_of, same_index_share
 
 N = 6
 
@@ -98,7 +97,7 @@ def impact(
                 gini=gini(then),
                 parents_max=parents_of(N, m),
                 same_index_share=1 - len(moved) / len(weights),
-                same_index_share_expected=same_index_share(N, m),
+                same_index_share_expected=expected_same_index(N, m),
                 **ends("moved_keys", len(moved)),
                 **ends("moved_records", moved_records),
                 **ends("partition_records", then),

@@ -152,6 +152,15 @@ def test_a_thread_that_dies_says_so_and_a_fault_of_one_round_does_not_kill_it() 
     made.stop()
 
 
+def test_a_consumer_whose_route_thread_died_says_so() -> None:
+    consumer = RoutedConsumer(NOWHERE, "payments", "ledger")
+    consumer._follower.dead = "MemoryError: "
+    with pytest.raises(RouteError, match="a release would be missed"):
+        consumer.poll(0)
+    consumer._follower.dead = ""
+    consumer.close()
+
+
 def test_a_producer_whose_route_thread_died_takes_nothing_and_says_why() -> None:
     producer = RoutedProducer(NOWHERE, "payments", "checkout")
     try:

@@ -14,8 +14,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.beside import meanwhile
 
+from topicshift.adapters import evidence
 from topicshift.adapters.evidence import FsspecEvidence, default_evidence_url, evidence_from_env
-from topicshift.core.errors import SpecError, Unreadable
+from topicshift.core.errors import SpecError, Transient, Unreadable
 from topicshift.testing.fake_journal import FakeEvidence
 
 
@@ -162,3 +163,60 @@ def test_the_default_lies_beside_the_journal(monkeypatch: pytest.MonkeyPatch, tm
     assert evidence_from_env().base_url == f"file://{tmp_path}/topicshift/evidence"
     monkeypatch.setenv("TOPICSHIFT_EVIDENCE", "memory://elsewhere")
     assert evidence_from_env().base_url == "memory:///elsewhere"
+
+
+class Flaky(Exception):
+    """As a store's client raises it: neither an OSError nor a time-out."""
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Exception]]:
+    """What the store raises, one after the other, before it answers; written, read and listed alike."""
+    left: list[Exception] = []
+
+    def fails(name: str) -> Any:
+        real = getattr(MemoryFileSystem, name)
+
+        def act(*args: Any, **kwargs: Any) -> Any:
+            if left:
+                raise left.pop(0)
+            return real(*args, **kwargs)
+
+        return act
+
+    for name in ("pipe_file", "cat_file", "ls"):
+        monkeypatch.setattr(MemoryFileSystem, name, fails(name))
+    monkeypatch.setattr(evidence, "_PAUSE_S", 0.001)
+    yield left
+
+
+ACTS = {
+    "written": lambda store: store.write("m-1", "fence.json", b"x"),
+    "read": lambda store: store.read("m-1", "plan.json"),
+    "listed": lambda store: store.names("m-1"),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("passing", [ConnectionResetError(104, "reset"), TimeoutError(), Flaky("503 SlowDown")])
+def test_a_passing_fault_of_the_store_is_tried_again(failing: list[Exception], act: str, passing: Exception) -> None:
+    store = FsspecEvidence(f"memory://evidence-{uuid.uuid4()}")
+    store.write("m-1", "plan.json", b"{}")
+    failing += [passing] * 3
+    assert ACTS[act](store) in (store.url("m-1", "fence.json"), b"{}", ["plan.json"]) and not failing
+    failing += [passing] * 9
+    with pytest.raises(Transient, match=f"could not be {act}") as told:
+        ACTS[act](store)
+    assert told.value.retryable, "Airflow tries the task again"
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("lasting", [PermissionError(13, "denied"), OSError(28, "No space left"), ValueError("no key")])
+def test_what_trying_again_does_not_mend_is_said_at_once(
+    failing: list[Exception], act: str, lasting: Exception
+) -> None:
+    store = FsspecEvidence(f"memory://evidence-{uuid.uuid4()}")
+    failing += [lasting] * 2
+    with pytest.raises(Unreadable, match=f"could not be {act}") as told:
+        ACTS[act](store)
+    assert not told.value.retryable and len(failing) == 1

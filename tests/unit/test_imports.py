@@ -33,7 +33,9 @@ def test_spark_jobs_import_core_alone() -> None:
     jobs = sorted((ROOT / "spark_jobs").glob("*.py"))
     assert len(jobs) == 3
     ours = {name for file in jobs for name in imported(file) if name.partition(".")[0].startswith("topicshift")}
-    assert {name for name in ours if not name.startswith(("topicshift.core", "topicshift_spark"))} == set()
+    # The HTML of the impact is made where the figures are, so that a job run by hand leaves it too.
+    other = {name for name in ours if not name.startswith(("topicshift.core", "topicshift_spark"))}
+    assert other == {"topicshift.reporting.impact"}
 
 
 def test_one_file_touches_what_kafka_python_keeps_to_itself() -> None:

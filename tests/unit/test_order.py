@@ -94,6 +94,15 @@ def test_what_could_not_be_read_is_unknown_and_never_a_yes(seen: Facts, check: s
     assert [name for name, state in states(proof).items() if state is State.UNKNOWN] == [check]
 
 
+def test_the_empty_key_is_split_for_sure_only_where_the_clients_hash_it() -> None:
+    split = {"target": {"keys_in_several_partitions": 1}, "empty_key_split": True}
+    for misplaced, count, state in ((0, 1, State.FAILED), (9, 1, State.NOT_PROVEN), (9, 2, State.FAILED)):
+        target = {"keys_in_several_partitions": count}
+        proof = judge(facts(**{**split, "target": target}, source={"misplaced_records": misplaced}))
+        check = next(c for c in proof.checks if c.name == "one_partition_per_key_target")
+        assert (check.state, "the empty key" in check.seen) == (state, True)
+
+
 def test_a_fault_weighs_more_than_something_unknown() -> None:
     assert judge(facts(target={"without_sequence": 3}, missing=1, keys_with_gaps=1)).verdict is Verdict.VIOLATED
 

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from topicshift.acts.measure import sample_offsets
 from topicshift.cli import run
 from topicshift.core.errors import NotFound, Unreadable
+from topicshift.core.impact.partitioning import expected_same_index, parents_of
 from topicshift.core.sizing.sizing import (
     OffsetSample,
     SizingInput,
     SizingResult,
-    parents_of,
     rates_from_samples,
     recommend,
     record_bytes_from_impact,
-    same_index_share,
     share_at,
     skew_from_impact,
 )
@@ -170,7 +169,7 @@ def test_more_than_any_cluster_holds_is_an_error() -> None:
 
 
 def test_parents_and_keys_that_stay() -> None:
-    assert [same_index_share(12, m) for m in (24, 30, 25, 3)] == [0.5, 0.2, 0.04, 0.25]
+    assert [expected_same_index(12, m) for m in (24, 30, 25, 3)] == [0.5, 0.2, 0.04, 0.25]
     assert [parents_of(12, m) for m in (24, 30, 25, 3)] == [1, 2, 12, 4]
 
 
@@ -184,7 +183,7 @@ def test_parents_and_stay_agree_with_counting(n: int, m: int) -> None:
         parents.setdefault(h % m, set()).add(h % n)
         same += h % n == h % m
     assert max(map(len, parents.values())) == parents_of(n, m)
-    assert same / span == pytest.approx(same_index_share(n, m))
+    assert same / span == pytest.approx(expected_same_index(n, m))
 
 
 _RATE = st.floats(0.1, 1e6, allow_nan=False)

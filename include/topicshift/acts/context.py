@@ -267,9 +267,13 @@ class MigrationContext:
         row = self.row
         return ControlContext(row.migration_id, row.source, row.target, self.claim.epoch, lease_until)
 
+    def manual(self, participant: Participant) -> bool:
+        """Whether a person moves it."""
+        return self.controller(participant.kind).needs_person
+
     def driven(self, participants: Sequence[Participant]) -> list[Participant]:
         """Those that a controller moves."""
-        return [p for p in participants if not self.controller(p.kind).needs_person]
+        return [p for p in participants if not self.manual(p)]
 
     def by_kind(self, participants: Sequence[Participant]) -> list[tuple[Controller, list[Participant]]]:
         """Participants by controller, those under a lease first.

@@ -168,6 +168,7 @@ class DrainTaker:
             undeclared=found.undeclared,
             ignored=found.ignored,
             listing_complete=found.complete if w.listing is not None else None,
+            why_incomplete=found.why_incomplete,
         )
 
     def _view(self, group: str, found: Discovery) -> GroupView:

@@ -34,6 +34,7 @@ from topicshift.core.engine.view import (
     PlanFact,
     ProofFact,
     Record,
+    Side,
     SourceFact,
     TargetFact,
     TransactionsFact,
@@ -313,9 +314,10 @@ class _Look:
         return {s.participant.name: self._where(s) for s in states}
 
     def _where(self, state: ParticipantState) -> Whereabouts:
-        sides = {self.record.source: "source", self.record.target: "target"}
+        sides: dict[str, Side] = {self.record.source: "source", self.record.target: "target"}
         side = sides.get(state.topic) if state.topic is not None else None
-        return Whereabouts(state.status, side, getattr(state, "armed", None), state.reason)  # type: ignore[arg-type]
+        absent = state.status == "stopped" and not state.instances and not self.ctx.manual(state.participant)
+        return Whereabouts(state.status, side, state.armed, state.reason, absent)
 
     def _groups(self) -> Mapping[str, GroupFact | Unknown]:
         states = self._answer("consumers")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from topicshift.core.drain.evidence import ReaderEvidence, connect_offsets
 
 TIMEOUT_S = 8.0
+MAX_BYTES = 10_000_000
 
 
 def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
@@ -18,7 +19,13 @@ def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
     it should is evidence with an error, which certifies nothing.
     """
     from urllib.error import HTTPError, URLError
-    from urllib.request import urlopen
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """Where a server would send us is not the worker that was named."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
 
     def failed(why: str) -> ReaderEvidence:
         return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=f"{location}: {why}")
@@ -39,8 +46,8 @@ def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
         error = f"the location of {reader} holds credentials; a spec is no place for them"
         return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=error)
     try:
-        with urlopen(location.rstrip("/") + "/offsets", timeout=TIMEOUT_S) as answer:  # noqa: S310 - checked above
-            value: Any = json.loads(answer.read())
+        with build_opener(Stay).open(location.rstrip("/") + "/offsets", timeout=TIMEOUT_S) as answer:
+            value: Any = json.loads(answer.read(MAX_BYTES))
         offsets = connect_offsets(value, topic)
     except HTTPError as exc:
         with exc:

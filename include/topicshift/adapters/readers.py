@@ -1,27 +1,102 @@
-"""The evidence of declared readers that commit nothing to Kafka, read anew each time it is asked for."""
+"""The evidence of declared readers that commit nothing to Kafka, read anew each time it is asked for.
+
+A spec names the place, and tasks and triggers open it with Airflow's rights: so they open only what lies below the
+places that the installation lists in ``TOPICSHIFT_READER_LOCATIONS``. The command line acts for the person who types.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from topicshift.adapters.connectors import read_connector
+from topicshift.adapters.connectors import MAX_BYTES, read_connector
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.evidence import ReaderEvidence, parse_evidence
 from topicshift.core.errors import SpecError
 
+ENV = "TOPICSHIFT_READER_LOCATIONS"
+"""Folders and URLs, separated by blanks, below which Airflow may read the evidence of a spec's readers."""
 
-def evidence_source(readers: Iterable[Mapping[str, str]], topic: str) -> Callable[[], list[ReaderEvidence]] | None:
-    """A function that reads the evidence of each reader; None when there is none to read.
+WAIT_S = 10.0
+"""Seconds for all readers together: a certificate is waited for inside the freeze."""
+_AMBIGUOUS = re.compile(r"::|\\|%2[ef]|%5c|[\x00-\x20]", re.IGNORECASE)
+"""A chain of file systems, and what two parsers may read in two ways."""
 
-    ``readers`` are the entries of a spec's ``readers`` as plain values: name, kind, location. What cannot be read is
-    evidence with an error, which certifies nothing.
+
+def places_from_env() -> tuple[str, ...]:
+    """The places that this installation allows; none by default."""
+    return tuple(os.environ.get(ENV, "").split())
+
+
+def refusal(location: str, places: Sequence[str]) -> str | None:
+    """Why this location may not be opened; None if it lies below one of the places."""
+    if any(_below(location, place) for place in places):
+        return None
+    allowed = f"allows {', '.join(places)}" if places else "allows none"
+    return (
+        f"{location} may not be opened: {ENV} {allowed}. Whoever runs Airflow adds the folder or URL that it lies in "
+        "to this variable of workers and triggerer, if a spec may make them read there"
+    )
+
+
+def _below(location: str, place: str) -> bool:
+    if _AMBIGUOUS.search(location):
+        return False
+    try:
+        where, base = urlsplit(location), urlsplit(place)
+    except ValueError:
+        return False
+    if where.query or where.fragment or {".", ".."} & set(where.path.split("/")):
+        return False
+    if where.scheme in ("", "file") and base.scheme in ("", "file"):
+        folder, path = Path(unquote(base.path)), Path(unquote(where.path))
+        local = not where.netloc and folder.is_absolute() and path.is_absolute()
+        return local and path.resolve().is_relative_to(folder.resolve())
+    if (where.scheme.lower(), where.netloc.lower()) != (base.scheme.lower(), base.netloc.lower()):
+        return False
+    return "@" not in where.netloc and f"{where.path}/".startswith(base.path.rstrip("/") + "/")
+
+
+def evidence_source(
+    readers: Iterable[Mapping[str, str]], topic: str, *, places: Sequence[str] | None = None
+) -> Callable[[], list[ReaderEvidence]] | None:
+    """A function that reads the evidence of each reader, all at once; None when there is none to read.
+
+    ``readers`` are the entries of a spec's ``readers`` as plain values: name, kind, location. ``places``: see
+    :func:`refusal`; None opens whatever is named. What cannot be read, or not within ``WAIT_S``, is evidence with an
+    error, which certifies nothing.
     """
     wanted = [(r["name"], r["kind"], r["location"]) for r in readers]
     if not wanted:
         return None
 
+    def unread(name: str, kind: str, why: str) -> ReaderEvidence:
+        return ReaderEvidence.model_validate({"reader": name, "kind": kind, "topic": topic, "error": why})
+
     def read() -> list[ReaderEvidence]:
-        return [_READ[kind](name, location, topic) for name, kind, location in wanted]
+        late = f"it did not answer within {WAIT_S:g} s"
+        found = [unread(name, kind, f"{location}: {late}") for name, kind, location in wanted]
+
+        def one(number: int, name: str, kind: str, location: str) -> None:
+            try:
+                denied = None if places is None else refusal(location, places)
+                found[number] = unread(name, kind, denied) if denied else _READ[kind](name, location, topic)
+            except Exception as exc:  # noqa: BLE001 - each file system raises its own, and none of it is a yes
+                found[number] = unread(name, kind, f"{location}: {type(exc).__name__}: {exc}")
+
+        # Daemons: one that hangs in a file system's client must not keep the process from ending.
+        threads = [threading.Thread(target=one, args=(n, *reader), daemon=True) for n, reader in enumerate(wanted)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + WAIT_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return list(found)
 
     return read
 
@@ -33,9 +108,14 @@ def read_evidence(reader: str, location: str, topic: str) -> ReaderEvidence:
     def failed(why: str) -> ReaderEvidence:
         return ReaderEvidence(reader=reader, kind="evidence_file", topic=topic, error=f"{location}: {why}")
 
+    # Where a web server would send us is not the place that was named.
+    options = {"allow_redirects": False} if location.startswith(("http:", "https:")) else {}
     try:
-        with fsspec.open(location, "rt", encoding="utf-8") as file:
-            found = parse_evidence(file.read(), name=location)
+        with fsspec.open(location, "rb", **options) as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            return failed(f"it is longer than {MAX_BYTES:,} bytes")
+        found = parse_evidence(data.decode("utf-8"), name=location)
     except SpecError as exc:
         return failed(str(exc))
     except (OSError, ValueError, ImportError) as exc:

@@ -153,6 +153,7 @@ class RoutedConsumer(Routed):
         and fatal errors of the group.
         """
         self._finish()
+        self._require_follower()
         deadline = time.monotonic() + timeout_s
         while True:
             if self._look.is_set() or self._client.status not in (Status.RUNNING, Status.LEASE_EXPIRED):
@@ -309,10 +310,16 @@ class RoutedConsumer(Routed):
                 return False
             time.sleep(0.01 if why is None else 0.05)
 
+    def _require_follower(self) -> None:
+        if self._follower.dead:
+            raise RouteError(
+                f"Nobody follows the route of {self._client.who.logical} in this process any more "
+                f"({self._follower.dead}), so a release would be missed. Make a new consumer."
+            )
+
     def _require_patience(self, why: KafkaException | None) -> None:
         client, waited = self._client, time.monotonic() - (self._waiting_since or 0.0)
-        if self._follower.dead:
-            raise RouteError(f"Nobody follows the route in this process ({self._follower.dead}). Make a new consumer.")
+        self._require_follower()
         if waited < client.timing.start_s:
             return
         if why is None:

@@ -22,6 +22,7 @@ from topicshift.commands.common import (
 )
 from topicshift.commands.drain_options import fence_of_file, inputs_of_options
 from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.core.kafka.partitions import listed
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -33,6 +34,7 @@ REQUEST_S = 8.0
 """Seconds for one request, and below what one look may take in all: 60 s against a cluster that is half dead."""
 LOOK_S = 50.0
 _SAY_EVERY_S = 5.0
+_ERRORS = 20
 
 
 @click.command("drain")
@@ -118,21 +120,19 @@ def command(
     reader = KafkaDrainReader.from_config(kafka_config, timeout_s=REQUEST_S)
     taker = DrainTaker(reader, inputs, fence=fence, config=DrainConfig(stuck_after_s=stuck_after_s))
     try:
-        certificate = run_async(lambda: _run(taker, wait_s))
-        transactions = _transactions(certificate, reader.connection)
+        certificate = with_transactions(run_async(lambda: _run(taker, wait_s)), reader.connection)
     finally:
         reader.connection.close()
     if as_json:
         print_json(certificate)
     else:
-        _show(certificate, taker)
-    for line in transactions:
-        say(line)
-    return _exit_code(certificate, taker)
+        print_text(certificate)
+    return _exit_code(certificate)
 
 
 async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
     from topicshift.acts.drain_watch import DrainWatch
+    from topicshift.core.drain.certificate import Raised
 
     if wait_s is None:
         try:
@@ -145,12 +145,14 @@ async def _run(taker: DrainTaker, wait_s: float | None) -> DrainCertificate:
             ) from None
     watch = DrainWatch(taker, timeout_s=wait_s)
     said_at = 0.0
+    alarms: list[Raised] = []
     async for progress in watch:
+        alarms = [Raised(group=g.group, code=str(g.alarm), text=g.alarm_text) for g in progress.alarms]
         if progress.at - said_at >= _SAY_EVERY_S:
             said_at = progress.at
             _say(progress)
     assert watch.certificate is not None
-    return watch.certificate
+    return watch.certificate.model_copy(update={"alarms": alarms})
 
 
 def _say(progress: DrainProgress) -> None:
@@ -162,14 +164,14 @@ def _say(progress: DrainProgress) -> None:
 # --------------------------------------------------------------------------------------------------------- answers
 
 
-def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
+def _exit_code(certificate: DrainCertificate) -> int:
     from topicshift.core.drain.certificate import Verdict
     from topicshift.core.drain.reasons import Reason
 
     if Reason.TOPIC_NOT_FOUND in certificate.reasons:
         say(f"Topic {certificate.topic} does not exist, or this client may not see it. Check its name and the cluster.")
         return EXIT_USAGE
-    missing = sorted(taker.discovery().not_found)
+    missing = [g.group for g in certificate.groups if any(r.reason == Reason.GROUP_NOT_FOUND for r in g.partitions)]
     if missing:
         say(
             f"The brokers know no group {', '.join(missing)}: it has no members and no commits. Correct the name, or "
@@ -179,27 +181,28 @@ def _exit_code(certificate: DrainCertificate, taker: DrainTaker) -> int:
     return {Verdict.DRAINED: EXIT_OK, Verdict.NOT_DRAINED: EXIT_NO, Verdict.UNKNOWN: EXIT_UNKNOWN}[certificate.verdict]
 
 
-def _transactions(certificate: DrainCertificate, connection: Connection) -> list[str]:
-    """Who holds the open transactions that the certificate speaks of, and what to do about each."""
+def with_transactions(certificate: DrainCertificate, connection: Connection) -> DrainCertificate:
+    """The certificate with who holds the open transactions that it speaks of."""
     import time
 
     from topicshift.adapters.kafka.transactions import TransactionsAdmin
+    from topicshift.core.drain.certificate import Unread
     from topicshift.core.drain.reasons import Reason
     from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
 
     held = {r.partition for g in certificate.groups for r in g.partitions if r.reason == Reason.OPEN_TRANSACTION}
     if not held:
-        return []
+        return certificate
     admin, at = TransactionsAdmin(connection), time.time()
     try:
         producers = tuple(admin.producers(certificate.topic, sorted(held)))
         known = tuple(admin.transactions(certificate.topic))
     except TopicshiftError as exc:
-        return [f"Who holds the open transaction(s) cannot be told: {exc}"]
+        unread = Unread(partitions=sorted(held), error=f"Who holds the open transaction(s) cannot be told: {exc}")
+        return certificate.model_copy(update={"errors": [*certificate.errors, unread]})
     sample = FenceSample(at, at, certificate.topic_id, None, producers, known, ())
-    now_ms = int(at * 1000)
-    found = [t for t in find_open_transactions(sample, FenceSettings(), now_ms) if t.partition in held]
-    return [t.line(certificate.topic, now_ms) for t in found]
+    found = [t for t in find_open_transactions(sample, FenceSettings(), int(at * 1000)) if t.partition in held]
+    return certificate.model_copy(update={"transactions": found})
 
 
 def print_json(certificate: DrainCertificate) -> None:
@@ -233,8 +236,10 @@ def _halves(model: DrainCertificate | GroupEvidence, field: str) -> tuple[str, s
 _COLOUR = {"drained": "bold green", "not_drained": "bold yellow", "unknown": "bold red"}
 
 
-def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
-    """A table of the groups, and below it every reason with its remedy."""
+def print_text(certificate: DrainCertificate) -> None:
+    """A table of the groups, and below it every reason with its remedy. It tells nothing that the JSON does not."""
+    import time
+
     from rich.markup import escape
     from rich.table import Table
 
@@ -262,7 +267,7 @@ def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
         done = sum(1 for r in group.partitions if r.verdict is Verdict.DRAINED)
         lags = [row_lag(r) for r in group.partitions]
         lag = "?" if None in lags else str(sum(v for v in lags if v is not None))
-        said = "; ".join(f"{code} ({_some(ps)})" for code, ps in sorted(codes[group.group].items()))
+        said = "; ".join(f"{code} ({listed(ps)})" for code, ps in sorted(codes[group.group].items()))
         used |= dict.fromkeys(sorted(codes[group.group]))
         table.add_row(
             escape(group.group),
@@ -280,18 +285,19 @@ def _show(certificate: DrainCertificate, taker: DrainTaker) -> None:
         out.print(f"[bold]{code}[/]: {escape(told.meaning)}\n  do: {escape(told.remedy)}")
     for entry in certificate.reasons:
         reason, subject, told = explain(entry)
-        why = taker.inputs.ignored.get(subject, "") if reason is Reason.IGNORED_GROUP else ""
+        why = certificate.ignored.get(subject, "") if reason is Reason.IGNORED_GROUP else ""
         of = f" {escape(subject)}" if subject else ""
         out.print(f"[bold]{reason.value}[/]{of}: {escape(why or told.meaning)}\n  do: {escape(told.remedy)}")
-    for group in certificate.groups:
-        view = taker.world.described.get(group.group)
-        commits = taker.world.commits.get(group.group)
-        wrong = (view.error if view else None) or (commits.error if commits else None)
-        if wrong:
-            say(f"{group.group}: {wrong}")
-    errors = {o.error for o in taker.world.offsets.values() if o.error}
-    for error in sorted(errors)[:5]:
-        say(error)
+    for unread in certificate.errors[:_ERRORS]:
+        where = [unread.group] if unread.group else []
+        where += [f"partitions {_some(unread.partitions)}"] if unread.partitions else []
+        out.print(f"[bold]not read[/] {escape(', '.join(where) or certificate.topic)}: {escape(unread.error)}")
+    if len(certificate.errors) > _ERRORS:
+        out.print(f"and {len(certificate.errors) - _ERRORS} more; --json has all of them")
+    for transaction in certificate.transactions:
+        out.print(escape(transaction.line(certificate.topic, int(time.time() * 1000))))
+    for alarm in certificate.alarms:
+        out.print(f"[bold]{alarm.code}[/] {escape(alarm.group)}: {escape(alarm.text)}")
 
 
 def _some(partitions: Sequence[int]) -> str:

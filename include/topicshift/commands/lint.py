@@ -51,7 +51,7 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
         entry["message"] = f"{path}: {problem['path']}: {problem['seen']}. {problem['why']} {problem['do']}"
     bad = [r for r in results if not r["ok"]]
     if as_json:
-        answer({"ok": not bad, "files": [{k: v for k, v in r.items() if k != "message"} for r in results]})
+        answer({"ok": not bad, "files": results})
     else:
         for result in results:
             verdict = "ok" if result["ok"] else "cannot run"

@@ -363,7 +363,8 @@ def set_(
         for name in {t for t in (active, *change.groups.values()) if t is not None}:
             if not store.exists(name):
                 raise Refused(f"Topic {name} does not exist, so nobody could write or read there. Nothing was written.")
-        for line in warnings(route, after, _now(store)[1] if route else 0):
+        cautions = warnings(route, after, _now(store)[1] if route else 0)
+        for line in cautions:
             say(f"warning: {line}")
         say(f"{topic}: {route.active if route else topic} {route.state.value if route else '(no route)'}, epoch {have}")
         say(f"  becomes {after.active} {after.state.value}, epoch {after.epoch}")
@@ -371,7 +372,7 @@ def set_(
             raise Refused("Not confirmed. Nothing was written.")
         written = store.write(after, have, over_bad=topic in bad)
     if as_json:
-        answer(route_json(written))
+        answer({**route_json(written), "replaced_epoch": have, "warnings": cautions})
     else:
         say(f"Written. Follow it: topicshift route show --topic {topic}")
     return 0

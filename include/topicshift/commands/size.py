@@ -96,6 +96,7 @@ def command(
         result = recommend(asked)
     except ValueError as err:
         raise SpecError(f"{err}.") from None
+    result = result.model_copy(update={"unchecked": [_with_option(bound) for bound in result.unchecked]})
     if as_json:
         answer({"input": asked, "measured": rates, "result": result})
     else:
@@ -225,7 +226,7 @@ def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult)
             "so the count may be too small; measure again when they answer"
         )
     for bound in result.unchecked:
-        out.print(f"  [yellow]not checked:[/] {escape(_with_option(bound))}")
+        out.print(f"  [yellow]not checked:[/] {escape(bound)}")
     out.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("count", "spare", "parents", "same index", "even", "replicas/broker", "hottest", "against it"):

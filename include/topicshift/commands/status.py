@@ -57,9 +57,9 @@ def command(
 
             admin = KafkaAdmin(kafka_config)
         # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
-        answers = admin is not None and bool(rows) and _asked(admin.cluster) is not None
+        dead = _why_not(admin.cluster) if admin is not None and rows else None
         now = datetime.now(UTC)
-        way_back = {r.migration_id: _rollback(r, admin if answers else None, kafka_config is not None) for r in rows}
+        way_back = {r.migration_id: _rollback(r, admin, dead) for r in rows}
         found = [_describe(journal, row, way_back[row.migration_id], now) for row in rows]
     finally:
         journal.close()
@@ -166,26 +166,25 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(row: MigrationRow, admin: ClusterAdmin | None, wanted: bool) -> dict[str, Any]:
-    """The type of rollback and why; ``wanted`` says that a cluster was named, whether it answers or not."""
+def _rollback(row: MigrationRow, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
+    """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
     from topicshift.core.engine.back import rollback_type
     from topicshift.core.engine.view import SourceFact, TargetFact, Unknown, View
 
     if row.state == "rolled_back":
         return {"type": "free", "why": "it was rolled back"}
-    if not wanted and row.state != "retired":
+    if admin is None and row.state != "retired":
         return {"type": None, "why": _NOT_ASKED}
-    exists = None if admin is None else _asked(lambda: admin.topic(row.source) is not None)
-    used = None if admin is None or exists is None else _asked(lambda: _used(admin, row.target))
+    source: SourceFact | Unknown = Unknown(dead or "it was not asked")
+    target: TargetFact | Unknown = source if isinstance(source, Unknown) else Unknown("it was not asked")
+    if admin is not None and dead is None:
+        try:
+            source = SourceFact(admin.topic(row.source) is not None)
+            target = TargetFact(True, used=_used(admin, row.target))
+        except TopicshiftError as exc:
+            source = Unknown(str(exc))
     now = datetime.now(UTC)
-    view = View(
-        _record(row, ()),
-        now,
-        now,
-        source=Unknown("no answer") if exists is None else SourceFact(exists),
-        target=TargetFact(True, used=used),
-    )
-    kind, why = rollback_type(view)
+    kind, why = rollback_type(View(_record(row, ()), now, now, source=source, target=target))
     return {"type": kind, "why": why}
 
 
@@ -197,13 +196,13 @@ def _used(admin: ClusterAdmin, topic: str) -> int | None:
     return None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
 
 
-def _asked(ask: Callable[[], Any]) -> Any:
-    """The answer, None where it could not be read."""
+def _why_not(ask: Callable[[], Any]) -> str | None:
+    """Why this could not be read; None if it could."""
     try:
-        return ask()
+        ask()
     except TopicshiftError as exc:
-        say(str(exc))
-        return None
+        return str(exc)
+    return None
 
 
 def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:

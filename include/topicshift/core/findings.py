@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -56,3 +57,10 @@ class CodeDoc:
 def find(code: str, level: Level, subject: str, seen: str, why: str, do: str, *, unknown: bool = False) -> Finding:
     """A finding, in the order in which people read it."""
     return Finding(code=code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """What blocks first, then by level, code and subject; each once."""
+    order = [Level.ERROR, Level.WARNING, Level.INFO]
+    unique = {(f.code, f.subject, f.seen): f for f in findings}.values()
+    return sorted(unique, key=lambda f: (not f.blocks, order.index(f.level), f.code, f.subject, f.seen))

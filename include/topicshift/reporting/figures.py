@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from topicshift.core.impact.report import Candidate, Impact, RuleShare
-from topicshift.core.impact.skew import hot_partitions
+from topicshift.core.impact.report import Candidate, Impact, RuleShare, ends_of
+from topicshift.core.impact.skew import hot_partitions, shares
 
 NOW, THEN, HOT, LINE, BAND, INK = "#000001", "#000002", "#000003", "#000004", "#000005", "#000006"
 """Stand-ins that the page's script replaces by the colours of the light or the dark theme."""
@@ -41,16 +41,12 @@ def _base(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
     )
 
 
-def _shares(counts: list[int]) -> list[float]:
-    total = sum(counts) or 1
-    return [100 * c / total for c in counts]
-
-
 def _interval(candidate: Candidate) -> dict[str, Any] | None:
     """Error bars of a sampled candidate, in per cent of the keyed records."""
-    low, mid, high = candidate.partition_records_low, candidate.partition_records, candidate.partition_records_high
-    if low is None or high is None:
+    mid, ends = candidate.partition_records, ends_of(candidate, "partition_records")
+    if ends is None:
         return None
+    low, high = ends
     total = sum(mid) or 1
     return {
         "type": "data",
@@ -65,7 +61,9 @@ def _interval(candidate: Candidate) -> dict[str, Any] | None:
 
 def before_after(impact: Impact, candidate: Candidate) -> go.Figure:
     """Two rows of bars: the share of the keyed records in each partition now, and under the candidate."""
-    now, then = _shares(impact.source.keyed_partition_records), _shares(candidate.partition_records)
+    now, then = (
+        [100 * x for x in shares(c)] for c in (impact.source.keyed_partition_records, candidate.partition_records)
+    )
     figure = make_subplots(
         rows=2,
         cols=1,
@@ -101,12 +99,12 @@ def skew_curve(impact: Impact, chosen: int | None) -> go.Figure:
     xs = [c.partitions for c in points]
     ys = [100 * (c.max_partition_share or 0) for c in points]
     figure = go.Figure()
-    if points and all(c.max_partition_share_low is not None and c.max_partition_share_high is not None for c in points):
+    ends = [found for c in points if (found := ends_of(c, "max_partition_share"))]
+    if points and len(ends) == len(points):
         figure.add_trace(
             go.Scatter(
                 x=[*xs, *reversed(xs)],
-                y=[100 * (c.max_partition_share_high or 0) for c in points]
-                + [100 * (c.max_partition_share_low or 0) for c in reversed(points)],
+                y=[100 * high for _, high in ends] + [100 * low for low, _ in reversed(ends)],
                 mode="lines",
                 fill="toself",
                 fillcolor=BAND,

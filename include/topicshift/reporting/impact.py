@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from topicshift.core.drain.advice import Advice, client_advice
 from topicshift.core.errors import SpecError
-from topicshift.core.findings import Level
-from topicshift.core.impact.report import Impact, Kind
+from topicshift.core.findings import sort_findings
+from topicshift.core.impact.report import Impact, Kind, ends_of
 from topicshift.core.sizing.choice import Choice, choose
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.reporting.figures import before_after, figure_json, skew_curve, slice_strip
@@ -64,7 +64,7 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         choice=choice,
         candidates=candidates,
         rules=rules,
-        findings=_sorted_findings(report),
+        findings=sort_findings(report.findings),
         advice=_advice(report, choice.partitions, sizing),
         figures=drawn,
         figures_script=plotly_script() if drawn else "",
@@ -117,11 +117,6 @@ def _advice(impact: Impact, count: int | None, sizing: SizingResult | None) -> l
     return client_advice(impact.source.partitions, count) if count else []
 
 
-def _sorted_findings(impact: Impact) -> list[Any]:
-    order = [Level.ERROR, Level.WARNING, Level.INFO]
-    return sorted(impact.findings, key=lambda f: (not f.blocks, order.index(f.level), f.code))
-
-
 # ------------------------------------------------------------------------------------------------ filters
 
 
@@ -157,10 +152,9 @@ def _bytes(value: float | None) -> str:
 
 def _interval(owner: Any, name: str, form: str = "n", at: int | None = None) -> str:
     """`` (low – high)`` for a figure out of a sample (the one ``at`` this place in a list), else nothing."""
-    low, high = getattr(owner, f"{name}_low", None), getattr(owner, f"{name}_high", None)
-    if at is not None and low is not None and high is not None:
-        low, high = low[at], high[at]
-    if low is None or high is None:
+    ends = ends_of(owner, name)
+    if ends is None:
         return ""
+    low, high = ends if at is None else (ends[0][at], ends[1][at])
     show = _percent if form == "pct" else _bytes if form == "size" else _number
     return f" ({show(low)} – {show(high)})"

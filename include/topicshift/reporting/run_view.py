@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
+from topicshift.core.impact.placement import placement
 from topicshift.core.proof.audit import ChainHead, verify
 from topicshift.reporting.drain_charts import chart
 
@@ -77,6 +78,7 @@ class View:
     numbers: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
+    placement: dict[str, Any] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     freeze: dict[str, Any] | None = None
     certificates: list[dict[str, Any]] = field(default_factory=list)
@@ -103,6 +105,7 @@ def build(evidence: Mapping[str, bytes]) -> View:
     view.owner, view.state = str(migration.get("owner", "")), str(migration.get("state", ""))
     view.freeze = _freeze(steps, events)
     _proof(view, proof)
+    view.placement = read.placement(proof)
     _verdict(view, proof, migration)
     view.steps = _steps(steps)
     for name in sorted(evidence):
@@ -158,6 +161,19 @@ class _Reader:
     def object(self, name: str) -> dict[str, Any]:
         value: dict[str, Any] = self._load(name, dict)
         return value
+
+    def placement(self, proof: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The target's partitions as the proof read them, beside the shares that the impact predicted."""
+        impact, ranges = self.object("impact.json"), _in(proof, "target", "ranges")
+        if not impact or not ranges:
+            return None
+        try:
+            found = placement(impact, {int(p): end - start for p, (start, end) in ranges.items()})
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._note("impact.json or the proof's ranges do not hold what they should")
+            return None
+        tone = OPEN if found.holds is None else GOOD if found.holds else WARN
+        return {"tone": tone, "text": found.sentence(), "rows": found.shares, "odd": {*found.missed, *found.off}}
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [x for x in self._load(name, list) if isinstance(x, dict)]

@@ -56,6 +56,7 @@ class OpenMigration(BaseOperator):
         with typed_failures():
             params = {"spec_file": self.spec_file} if self.spec_file else dict(context["params"])
             spec = spec_of_form(params, self.cutover)
+            require_places(spec)
             with journal() as opened:
                 admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
                 try:
@@ -74,6 +75,16 @@ class OpenMigration(BaseOperator):
                 )
             # Tasks can be mapped over a return value alone.
             return [c.name for c in kept.consumers]
+
+
+def require_places(spec: Spec) -> None:
+    """Raise ``SpecError`` where a reader's evidence lies at a place that the installation does not let a spec name."""
+    from topicshift.adapters.readers import places_from_env, refusal
+
+    for number, reader in enumerate(spec.readers):
+        why = refusal(reader.location, places_from_env())
+        if why is not None:
+            raise SpecError(f"readers[{number}].location of {reader.name}: {why}.")
 
 
 class BrokenSpec(BaseOperator):

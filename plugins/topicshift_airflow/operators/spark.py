@@ -90,15 +90,6 @@ def properties_text(properties: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def cause_of(said: str) -> str:
-    """What the job itself gave as the reason, from the last lines of its output; empty if it gave none."""
-    lines = [line.strip() for line in said.splitlines()]
-    own = [line for line in lines if line.startswith("error: ")]
-    thrown = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Error|Exception)\b", line)]
-    found = own or thrown
-    return f"{found[-1].removeprefix('error: ')}\n" if found else ""
-
-
 class SparkJobOperator(BaseOperator):
     """Run one job of ``spark_jobs/`` by ``spark-submit`` in client mode; the verdict is its result file.
 
@@ -235,10 +226,13 @@ class SparkJobOperator(BaseOperator):
                 raise ValueError("neither schema nor version in it")
         except (OSError, ValueError) as error:
             code = self._running.exit_code if self._running is not None else None
-            said = f"{failure}" if failure is not None else f"The job ended with exit code {code}."
-            why = f"{cause_of(said)}The job {self.job} left no result ({type(error).__name__} at {path}). {said}"
-            # Wrong use and a missing topic (2) stay wrong however often it is tried.
-            raise (AirflowFailException if code == 2 else AirflowException)(why) from failure
+            why = (
+                f"{_cause(failure)}The job {self.job} ended with exit code {code} and left no result "
+                f"({type(error).__name__} at {path}); its own words are in the log above."
+            )
+            # Wrong use and a missing topic (2) stay wrong however often it is tried. The provider's exception is not
+            # shown: it holds the command line and the log's last 500 lines once more, and the cause after them.
+            raise (AirflowFailException if code == 2 else AirflowException)(why) from None
         verdict = result.get("verdict")
         if job.accepted is None or verdict in job.accepted:
             return self.after(context, result, path)
@@ -264,6 +258,16 @@ class SparkJobOperator(BaseOperator):
         if self._secrets is not None:
             shutil.rmtree(self._secrets, ignore_errors=True)
             self._secrets = None
+
+
+def _cause(failure: Exception | None) -> str:
+    """What the job said of its end, or the JVM if it came to no job, out of what the provider's exception repeats."""
+    lines = [line.strip() for line in str(failure or "").splitlines()[1:]]
+    for mark in ("error: ", "Caused by: ", "Exception in thread ", "Error: "):
+        said = [line.removeprefix("error: ") for line in lines if line.startswith(mark)]
+        if said:
+            return f"{said[-1].rstrip('.')}. "
+    return f"{lines[-1]} " if lines else ""
 
 
 def _python_path() -> dict[str, str]:

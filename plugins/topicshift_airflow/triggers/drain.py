@@ -74,9 +74,11 @@ class _DrainWait(BaseTrigger):
 def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
     """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
     from topicshift.acts.drain_inputs import DrainInputs
-    from topicshift.adapters.readers import evidence_source
+    from topicshift.adapters.readers import evidence_source, places_from_env
 
-    evidence = evidence_source(values.get("readers", ()), values["topic"]) if readers else None
+    evidence = None
+    if readers:
+        evidence = evidence_source(values.get("readers", ()), values["topic"], places=places_from_env())
     return DrainInputs.from_values(values, evidence=evidence)
 
 

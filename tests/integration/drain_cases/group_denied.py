@@ -11,4 +11,11 @@ def build(kit: Kit) -> Scenario:
     return Scenario(topic, groups=("g-" + topic,), user="search")
 
 
-CASE = Case(build, "unknown", 4, rows={("g", 0): ("group_unreadable", None)}, secure=True)
+CASE = Case(
+    build,
+    "unknown",
+    4,
+    rows={("g", 0): ("group_unreadable", None)},
+    errors=("GROUP_AUTHORIZATION_FAILED",),
+    secure=True,
+)

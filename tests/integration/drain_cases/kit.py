@@ -82,7 +82,7 @@ class Case:
     """One truth. ``rows``: (group, partition) -> (reason, records left); ``...`` for a count that is not stated.
 
     ``state`` and ``kind``: group -> what the certificate must say. ``topic_reasons``: entries that must be there.
-    ``secure``: needs the broker with an authorizer.
+    ``errors``: words of what the brokers said. ``secure``: needs the broker with an authorizer.
     """
 
     build: Callable[[Kit], Scenario]
@@ -92,6 +92,7 @@ class Case:
     state: Mapping[str, str] = field(default_factory=dict)
     kind: Mapping[str, str] = field(default_factory=dict)
     topic_reasons: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     secure: bool = False
     name: str = ""
     truth: str = ""

@@ -12,4 +12,11 @@ def build(kit: Kit) -> Scenario:
     return Scenario(topic, groups=("g-" + topic,), user="search")
 
 
-CASE = Case(build, "unknown", 4, rows={("g", 0): ("tail_unreadable", None)}, secure=True)
+CASE = Case(
+    build,
+    "unknown",
+    4,
+    rows={("g", 0): ("tail_unreadable", None)},
+    errors=("TOPIC_AUTHORIZATION_FAILED",),
+    secure=True,
+)

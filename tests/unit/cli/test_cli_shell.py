@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import click
 import pytest
 
 from topicshift import cli
+from topicshift.commands.common import json_option
 from topicshift.core import errors
 
 INCLUDE = Path(__file__).parents[3] / "include"
@@ -92,13 +94,20 @@ def test_errors_become_exit_codes_and_one_message(
     exc: BaseException, wanted: int, run: Any, with_command: Callable[[click.Command], None]
 ) -> None:
     @click.command()
-    def command() -> None:
+    @json_option
+    def command(as_json: bool) -> None:
         raise exc
 
     with_command(command)
     code, out, err = run("size")
     assert (code, out) == (wanted, "")
     assert len(err.splitlines()) == (0 if isinstance(exc, SystemExit) else 1)
+    code, out, told = run("size", "--json")
+    assert (code, told) == (wanted, err)
+    if isinstance(exc, Exception) and not isinstance(exc, click.Abort):
+        error = json.loads(out)["error"]
+        assert (error["kind"], error["exit_code"]) == (type(exc).__name__, wanted)
+        assert err == f"topicshift: {error['message']}\n", "a script is told what a person is told"
 
 
 def test_a_returned_number_is_the_exit_code(run: Any, with_command: Callable[[click.Command], None]) -> None:
@@ -161,6 +170,7 @@ def _start(script: str) -> subprocess.Popen[str]:
 DEAF = """
 import sys, time, click
 from topicshift import cli
+from topicshift.commands.common import json_option
 
 @click.command()
 def command():
@@ -192,6 +202,7 @@ def test_ctrl_c_lets_a_command_clean_up_first() -> None:
     script = """
 import time, click
 from topicshift import cli
+from topicshift.commands.common import json_option
 
 @click.command()
 def command():
@@ -218,6 +229,7 @@ def test_a_reader_that_goes_away_is_no_traceback_and_no_yes() -> None:
     script = """
 import click
 from topicshift import cli
+from topicshift.commands.common import json_option
 
 @click.command()
 def command():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import confluent_kafka.admin
@@ -114,29 +114,25 @@ class AclsAdmin:
 
         Raises ``Refused`` without an authorizer.
         """
-
-        c = self._connection
-        acls = set(acls)
-        wanted = [_to_native(acl, api.AclBinding) for acl in sorted(acls)]
-        if not wanted:
-            return
-        done = c.native.create_acls(wanted, request_timeout=c.timeout_s)
-        for binding in wanted:
-            c.result(done[binding], operation="ALTER", resource="the cluster (to create ACLs)")
-        self._until_everywhere(acls, there=True)
+        self._change(acls, self._connection.native.create_acls, api.AclBinding, there=True)
 
     def delete_acls(self, acls: Iterable[Acl]) -> None:
         """Delete exactly these bindings and wait until no live broker knows them; absent ones are passed over."""
+        self._change(acls, self._connection.native.delete_acls, api.AclBindingFilter, there=False)
 
-        c = self._connection
-        acls = set(acls)
-        wanted = [_to_native(acl, api.AclBindingFilter) for acl in sorted(acls)]
+    def _change(self, acls: Iterable[Acl], change: Callable[..., Any], kind: Any, *, there: bool) -> None:
+        c, acls = self._connection, set(acls)
+        wanted = [_to_native(acl, kind) for acl in sorted(acls)]
         if not wanted:
             return
-        done = c.native.delete_acls(wanted, request_timeout=c.timeout_s)
-        for pattern in wanted:
-            c.result(done[pattern], operation="ALTER", resource="the cluster (to delete ACLs)")
-        self._until_everywhere(acls, there=False)
+        done = change(wanted, request_timeout=c.timeout_s)
+        for binding in wanted:
+            c.result(
+                done[binding],
+                operation="ALTER",
+                resource=f"the cluster (to {'create' if there else 'delete'} ACLs)",
+            )
+        self._until_everywhere(acls, there=there)
 
     def _until_everywhere(self, acls: set[Acl], *, there: bool) -> None:
         done, names = "creation" if there else "deletion", ", ".join(sorted({a.name for a in acls}))

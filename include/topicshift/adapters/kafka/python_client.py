@@ -22,6 +22,9 @@ from typing import Any
 from topicshift.core.errors import AccessDenied, SpecError, Unreadable
 from topicshift.core.kafka.java_client import checks_host, mechanism_of, protocol_of
 
+CONNECT_MS = 3000
+"""Milliseconds for the first try to connect to a broker, log-in included; each further one has twice as long."""
+
 
 def kafka_python_config(config: Mapping[str, Any], *, timeout_s: float = 15.0) -> dict[str, Any]:
     """The keyword arguments of a kafka-python client for a librdkafka config.
@@ -192,7 +195,10 @@ def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
     made: list[Any] = []
 
     def client(**given: Any) -> Any:
-        made.append(KafkaNetClient(**given))
+        most = int(timeout_s * 1000)
+        first = {"socket_connection_setup_timeout_ms": min(CONNECT_MS, most)}
+        made.append(KafkaNetClient(**given, **first, socket_connection_setup_timeout_max_ms=most))
+        _take_turns(made[0]._manager)
         return made[0]
 
     try:
@@ -204,6 +210,26 @@ def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
         raise
     finally:
         gag.removeFilter(_no_config)
+
+
+def _take_turns(manager: Any) -> None:
+    """Let bootstrap try the brokers in turn, each for as long as a connection may take.
+
+    The library picks one at random and gives it all the time that there is: one broker that accepts connections and
+    says nothing would be the end of it.
+    """
+    connect, all_brokers = manager.get_connection, manager.cluster.bootstrap_brokers
+
+    def get_connection(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
+        most = manager.socket_connection_setup_timeout_ms(node_id)
+        return connect(node_id, timeout_ms=most if timeout_ms is None else min(timeout_ms, most), **options)
+
+    def bootstrap_brokers() -> list[Any]:
+        failures = [(manager._backoff.get(b.node_id, (0,))[0], b) for b in all_brokers()]
+        least = min(count for count, _ in failures)
+        return [b for count, b in failures if count == least]
+
+    manager.get_connection, manager.cluster.bootstrap_brokers = get_connection, bootstrap_brokers
 
 
 def _no_config(record: logging.LogRecord) -> bool:

@@ -22,6 +22,8 @@ COUNT_LIMIT = 10_000
 """Ranges up to this many offsets are counted exactly; wider ones are read until the first record."""
 MAX_RECORDS = 200_000
 """Records that one call counts in all."""
+NO_GROUP = "GROUP_AUTHORIZATION_FAILED"
+"""librdkafka looks for a coordinator although no group is joined; that this is denied says nothing of the reading."""
 
 
 @dataclass
@@ -161,7 +163,7 @@ def _consumer(conn: Connection, said: list[str]) -> Any:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         "log.connection.close": "false",
-        "error_cb": lambda e: said.append(f"{e.name()}: {e.str()}"),
+        "error_cb": lambda e: None if e.name() == NO_GROUP else said.append(f"{e.name()}: {e.str()}"),
     }
     return Consumer({**conn.config, **ours}, logger=_client_log)
 
@@ -200,7 +202,7 @@ def _read(  # noqa: C901 - one loop over one consumer, whose state its branches 
                 queue = open_.get(p) if p is not None else None
                 error = message.error()
                 if queue is None:
-                    if error is not None and error.name() not in ("_PARTITION_EOF", "GROUP_AUTHORIZATION_FAILED"):
+                    if error is not None and error.name() not in ("_PARTITION_EOF", NO_GROUP):
                         said.append(f"{error.name()}: {error.str()}")
                     continue
                 if _took(queue[0], message):

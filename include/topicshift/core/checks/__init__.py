@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from topicshift.core.checks.snapshot import PARTS, Snapshot
 from topicshift.core.fence.acls import DenyPlan, RouteProducer, deny_bindings, wide_deny
-from topicshift.core.findings import CodeDoc, Finding, Level
+from topicshift.core.findings import CodeDoc, Finding, Level, sort_findings
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
@@ -143,13 +143,6 @@ def run_checks(facts: Facts, scopes: Iterable[Scope] | None = None) -> list[Find
             out += each.run(facts)
     out += _unread(facts, checks)
     return sort_findings(out)
-
-
-def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """What blocks first, then by level, code and subject; each once."""
-    order = [Level.ERROR, Level.WARNING, Level.INFO]
-    unique = {(f.code, f.subject, f.seen): f for f in findings}.values()
-    return sorted(unique, key=lambda f: (not f.blocks, order.index(f.level), f.code, f.subject, f.seen))
 
 
 def _unread(facts: Facts, checks: Iterable[Check]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.findings import CodeDoc, Finding, Level, find
-from topicshift.core.sizing.sizing import parents_of, same_index_share
+from topicshift.core.impact.partitioning import expected_same_index, parents_of
 
 
 @check(
@@ -62,7 +62,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             Level.INFO,
             "partitions",
             f"{count} is no multiple of {n}: a partition of the target gathers keys of up to {parents} of the source, "
-            f"and {same_index_share(n, count):.0%} of the keys keep their index.",
+            f"and {expected_same_index(n, count):.0%} of the keys keep their index.",
             "It changes nothing about the safety of the migration; it makes the load per partition less predictable.",
             f"{n * max(1, round(count / n)) if count > n else n} or another multiple of {n} would give one parent each."
             if count > n

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from topicshift.core.base import Model
+from topicshift.core.fence.decision import OpenTransaction
 from topicshift.core.fence.point import FenceOffsets
 
 
@@ -58,6 +59,25 @@ class GroupEvidence(Model):
     partitions: list[PartitionEvidence]
 
 
+class Unread(Model):
+    """What could not be read, in the words of the brokers or of the reader of a declared reader's evidence.
+
+    It concerns one group, or all of them (``group`` null); some partitions, or (none named) the whole.
+    """
+
+    group: str | None = None
+    partitions: list[int] = Field(default_factory=list)
+    error: str
+
+
+class Raised(Model):
+    """A group that was stuck when the wait ended: a stable code of :mod:`topicshift.core.drain.reasons`, and words."""
+
+    group: str
+    code: str
+    text: str
+
+
 class DrainCertificate(Model):
     """The whole answer, with the time it was taken (ISO 8601, UTC) and the fence it speaks of."""
 
@@ -71,6 +91,14 @@ class DrainCertificate(Model):
     """Codes that concern the topic as a whole (an undeclared group, a listing that may be filtered, ...)."""
     valid_for_s: float | None = None
     """Age in seconds after which this certificate is void."""
+    errors: list[Unread] = Field(default_factory=list)
+    """Why what is unknown is unknown."""
+    ignored: dict[str, str] = Field(default_factory=dict)
+    """Groups that read the topic and are left out, with the reason that somebody gave."""
+    transactions: list[OpenTransaction] = Field(default_factory=list)
+    """Who holds the open transactions; the command line alone asks that."""
+    alarms: list[Raised] = Field(default_factory=list)
+    """The groups that were stuck when the command line's wait ended."""
     issued_by: str | None = None
     """Run and epoch that took it; a restart voids it. None for a certificate taken by hand."""
 

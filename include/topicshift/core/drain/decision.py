@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Verdict
+from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Unread, Verdict
 from topicshift.core.drain.reasons import REASONS, Reason, explain, tagged
 from topicshift.core.kafka.cluster import PartitionOffsets
 
@@ -92,7 +92,7 @@ class Snapshot:
     ``fence_topic_id`` the id the fence speaks of. ``accepted_lost``: groups whose lost records were accepted.
     ``known_lost``: (group, partition) seen with lost records earlier in this watch, when the commit has moved on since.
     ``undeclared``: groups that read the topic and that nobody declared; ``ignored``: left out, with the reason.
-    ``listing_complete``: None where no listing was needed.
+    ``listing_complete``: None where no listing was needed; ``why_incomplete`` says what is missing in it.
     """
 
     topic: str
@@ -109,9 +109,11 @@ class Snapshot:
     undeclared: frozenset[str] = frozenset()
     ignored: Mapping[str, str] = field(default_factory=dict)
     listing_complete: bool | None = None
+    why_incomplete: str = ""
 
 
 SELF_ASSIGNING = "SELF_ASSIGNING"
+_LEFT_OUT = "the answer left it out"
 
 
 class _Readable(Enum):
@@ -383,8 +385,32 @@ def certify(
         groups=groups,
         reasons=reasons,
         valid_for_s=valid_for_s,
+        errors=unread(snapshot),
+        ignored=dict(snapshot.ignored),
         issued_by=issued_by,
     )
+
+
+def unread(snapshot: Snapshot) -> list[Unread]:
+    """What could not be read, each reason once for a group (or for all) with the partitions that it concerns."""
+    found: dict[tuple[str | None, str], list[int]] = {}
+    if snapshot.why_incomplete:
+        found[None, snapshot.why_incomplete] = []
+    for p in range(snapshot.partitions):
+        seen = snapshot.offsets.get(p)
+        if seen is None or seen.error is not None or None in (seen.log_start, seen.end_committed, seen.end):
+            found.setdefault((None, (seen and seen.error) or _LEFT_OUT), []).append(p)
+    for tail, read in snapshot.tails.items():
+        if read.error is not None:
+            found.setdefault((None, read.error), []).append(tail.partition)
+    for g in snapshot.groups:
+        if g.error is not None:
+            found.setdefault((g.group, g.error), [])
+        asked = () if g.error is not None or g.problem is not None or g.attested else range(snapshot.partitions)
+        for p in asked:
+            if p in g.errors or p not in g.committed:
+                found.setdefault((g.group, g.errors.get(p, _LEFT_OUT)), []).append(p)
+    return [Unread(group=g, partitions=sorted(set(ps)), error=why) for (g, why), ps in found.items()]
 
 
 def certified_ends(certificate: DrainCertificate) -> dict[int, int | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
-from topicshift.core.engine.forward import driven, named, seen
+from topicshift.core.engine.forward import arrived, driven, named, seen
 from topicshift.core.engine.view import Record, Unknown, View
 from topicshift.core.engine.words import Act, Fact, MigrationState, Row, StepState
 
@@ -48,7 +48,7 @@ def fence_lifted_first(view: View) -> Decision | None:
 @RESUME.rule(_always, Fact.PRODUCERS)
 def producers_resumed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the source again."""
-    open_ = [p for p in driven(view) if not seen(view, p).runs_on("source")]
+    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
     if not open_:
         return None
     text = named(view, open_)
@@ -140,7 +140,7 @@ def rollback_unfenced(view: View) -> Decision | None:
 @ROLLBACK.rule(_touched, Fact.PRODUCERS)
 def producers_returned(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the source again."""
-    open_ = [p for p in driven(view) if not seen(view, p).runs_on("source")]
+    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
     if not open_:
         return None
     text = named(view, open_)

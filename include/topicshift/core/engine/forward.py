@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from topicshift.core.engine.decision import RETELL_S, Decision, Kind, Table, act, answered, over, retell, stop, wait
-from topicshift.core.engine.view import DrainFact, GroupFact, Member, Record, Unknown, View, Whereabouts
+from topicshift.core.engine.view import DrainFact, GroupFact, Member, Record, Side, Unknown, View, Whereabouts
 from topicshift.core.engine.words import Act, Ask, Fact, Row, Step, StepState
 
 FORWARD = Table()
@@ -103,6 +103,12 @@ def seen(view: View, member: Member) -> Whereabouts:
     if isinstance(view.producers, Unknown):
         return Whereabouts("unknown", reason=view.producers.why)
     return view.producers.get(member.name) or Whereabouts("unknown", reason="its controller gave no answer")
+
+
+def arrived(view: View, member: Member, side: Side, told: Act) -> bool:
+    """Whether a producer runs there. Of one without a live instance it is enough that its controller was told."""
+    where = seen(view, member)
+    return where.runs_on(side) or (where.absent and view.age(told.value) is not None)
 
 
 def named(view: View, members: list[Member]) -> str:
@@ -537,7 +543,7 @@ def switch_intended(view: View) -> Decision | None:
 @rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
 def producers_pointed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the target."""
-    open_ = [p for p in driven(view) if not seen(view, p).runs_on("target")]
+    open_ = [p for p in driven(view) if not arrived(view, p, "target", Act.POINT_PRODUCERS)]
     if not open_:
         return None
     text, freeze = named(view, open_), view.record.freeze

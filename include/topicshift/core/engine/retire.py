@@ -25,6 +25,14 @@ def already_retired(view: View) -> Decision | None:
     return over("the source is retired")
 
 
+@RETIRE.rule(lambda r: True)
+def cancelled(view: View) -> Decision | None:
+    """Asked to let everybody in again."""
+    if view.wanted != "cancel_retirement":
+        return None
+    return act(Act.END_SCREAM, "it was asked for") if _screaming(view.record) else over("no scream test is running")
+
+
 @RETIRE.rule(lambda r: r.state is not MigrationState.DONE)
 def only_finished(view: View) -> Decision | None:
     """A source is deleted after a migration that ended well alone."""
@@ -49,14 +57,6 @@ def nothing_against(view: View) -> Decision | None:
     if _screaming(view.record):
         return act(Act.END_SCREAM, text)
     return stop("PreflightFailed", f"the source is not deleted: {text}")
-
-
-@RETIRE.rule(lambda r: True)
-def cancelled(view: View) -> Decision | None:
-    """Asked to let everybody in again."""
-    if view.wanted != "cancel_retirement":
-        return None
-    return act(Act.END_SCREAM, "it was asked for") if _screaming(view.record) else over("no scream test is running")
 
 
 @RETIRE.rule(lambda r: not _deleting(r))

@@ -134,12 +134,16 @@ Side = Literal["source", "target"]
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """A participant as its controller sees it. ``side`` is None where it is on both topics, neither, or not known."""
+    """A participant as its controller sees it. ``side`` is None where it is on both topics, neither, or not known.
+
+    ``absent``: none of its instances is alive, so nobody is there to wait for.
+    """
 
     status: Literal["running", "stopped", "unknown"]
     side: Side | None = None
     armed: bool | None = None
     reason: str = ""
+    absent: bool = False
 
     def runs_on(self, side: Side) -> bool:
         """Whether it runs there, wholly."""

@@ -4,115 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import CodeDoc, Finding, Level, find, sort_findings
 from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, Rule
 from topicshift.core.impact.report import Impact, Kind
 
+_E, _W, _I = Level.ERROR, Level.WARNING, Level.INFO
 CODES: tuple[CodeDoc, ...] = (
-    CodeDoc(
-        "TS701",
-        (Level.ERROR,),
-        "Records were placed by several partitioner rules.",
-        "Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
-        "assess again; an application that works the partition out itself needs the right count.",
-    ),
-    CodeDoc(
-        "TS702",
-        (Level.ERROR,),
-        "More records than allowed lie where no known rule puts their key.",
-        "Find the producer that sets the partition itself or brings its own partitioner, and decide what it "
-        "shall do on the target.",
-    ),
-    CodeDoc(
-        "TS703",
-        (Level.WARNING,),
-        "Records are from before an earlier in-place increase.",
-        "Let every group read past these records before the cut-over, which the drain proves anyway.",
-    ),
-    CodeDoc(
-        "TS704",
-        (Level.WARNING,),
-        "A partition of the source is hot.",
-        "See the largest keys: if one of them is the cause, more partitions do not help. Otherwise find the "
-        "producer of the records without a key.",
-    ),
-    CodeDoc(
-        "TS705",
-        (Level.WARNING, Level.INFO),
-        "A candidate count leaves a hot partition, or the hottest key sets the bound.",
-        "Split the hottest keys, or take a smaller count.",
-    ),
-    CodeDoc(
-        "TS706",
-        (Level.WARNING,),
-        "Keys begin with schema ids (Confluent wire format).",
-        "Keep the key's schema unchanged, or serialize keys without a schema registry.",
-    ),
-    CodeDoc(
-        "TS707",
-        (Level.WARNING,),
-        "Keys already lie in more than one partition.",
-        "See the partitioner's findings for the cause.",
-    ),
-    CodeDoc(
-        "TS708",
-        (Level.INFO,),
-        "The topic is unkeyed: it may be altered in place.",
-        "Increase the count in place (kafka-topics.sh --alter); no migration is needed.",
-    ),
-    CodeDoc("TS709", (Level.INFO,), "Some records have a key and some have none.", "Nothing, if that is meant."),
-    CodeDoc(
-        "TS710",
-        (Level.WARNING,),
-        "The topic's rule is not the one that the predictions take.",
-        "Set partitioner=murmur2_random in the producers with the switch, so that every language agrees; set "
-        "or take out the count of an application that works the partition out itself.",
-    ),
-    CodeDoc(
-        "TS711",
-        (Level.WARNING,),
-        "There was no record to judge by.",
-        "Repeat the assessment when records are there, or widen --from and --to.",
-    ),
-    CodeDoc(
-        "TS712",
-        (Level.INFO,),
-        "The figures come from a sample.",
-        "Read a larger sample, or everything, where an interval is too wide to decide by.",
-    ),
-    CodeDoc(
-        "TS713",
-        (Level.INFO,),
-        "What an in-place increase now would let be overtaken; a migration does not.",
-        "Nothing for a migration. Before an in-place increase: stop the producers and wait until every group "
-        "has read everything.",
-    ),
-    CodeDoc(
-        "TS714",
-        (Level.INFO,),
-        "Too few keys to be sure of the rule.",
-        "Assess again with more keys, or look at the producers' configuration.",
-    ),
-    CodeDoc(
-        "TS715",
-        (Level.INFO,),
-        "The report shows keys as they are.",
-        "Keep both files where such data may lie, or make them again without --show-keys.",
-    ),
-    CodeDoc(
-        "TS716",
-        (Level.WARNING, Level.INFO),
-        "All records without a key lie in one partition.",
-        "Find the producer that sends them; a partitioner whose name ends in _random spreads them. Assess "
-        "again where they are too few to tell.",
-    ),
-    CodeDoc(
-        "TS717",
-        (Level.WARNING, Level.INFO),
-        "Some records have an empty key.",
-        "Nothing if they are meant to be one key, or need no order; send no key where they need none.",
-    ),
-)
+    CodeDoc("TS701", (_E,), "Records were placed by several partitioner rules.",
+            "Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
+            "assess again; an application that works the partition out itself needs the right count."),
+    CodeDoc("TS702", (_E,), "More records than allowed lie where no known rule puts their key.",
+            "Find the producer that sets the partition itself or brings its own partitioner, and decide what it shall "
+            "do on the target."),
+    CodeDoc("TS703", (_W,), "Records are from before an earlier in-place increase.",
+            "Let every group read past these records before the cut-over, which the drain proves anyway."),
+    CodeDoc("TS704", (_W,), "A partition of the source is hot.",
+            "See the largest keys: if one of them is the cause, more partitions do not help. Otherwise find the "
+            "producer of the records without a key."),
+    CodeDoc("TS705", (_W, _I), "A candidate count leaves a hot partition, or the hottest key sets the bound.",
+            "Split the hottest keys, or take a smaller count."),
+    CodeDoc("TS706", (_W,), "Keys begin with schema ids (Confluent wire format).",
+            "Keep the key's schema unchanged, or serialize keys without a schema registry."),
+    CodeDoc("TS707", (_W,), "Keys already lie in more than one partition.",
+            "See the partitioner's findings for the cause."),
+    CodeDoc("TS708", (_I,), "The topic is unkeyed: it may be altered in place.",
+            "Increase the count in place (kafka-topics.sh --alter); no migration is needed."),
+    CodeDoc("TS709", (_I,), "Some records have a key and some have none.",
+            "Nothing, if that is meant."),
+    CodeDoc("TS710", (_W,), "The topic's rule is not the one that the predictions take.",
+            "Set partitioner=murmur2_random in the producers with the switch, so that every language agrees; set or "
+            "take out the count of an application that works the partition out itself."),
+    CodeDoc("TS711", (_W,), "There was no record to judge by.",
+            "Repeat the assessment when records are there, or widen --from and --to."),
+    CodeDoc("TS712", (_I,), "The figures come from a sample.",
+            "Read a larger sample, or everything, where an interval is too wide to decide by."),
+    CodeDoc("TS713", (_I,), "What an in-place increase now would let be overtaken; a migration does not.",
+            "Nothing for a migration. Before an in-place increase: stop the producers and wait until every group has "
+            "read everything."),
+    CodeDoc("TS714", (_I,), "Too few keys to be sure of the rule.",
+            "Assess again with more keys, or look at the producers' configuration."),
+    CodeDoc("TS715", (_I,), "The report shows keys as they are.",
+            "Keep both files where such data may lie, or make them again without --show-keys."),
+    CodeDoc("TS716", (_W, _I), "All records without a key lie in one partition.",
+            "Find the producer that sends them; a partitioner whose name ends in _random spreads them. Assess again "
+            "where they are too few to tell."),
+    CodeDoc("TS717", (_W, _I), "Some records have an empty key.",
+            "Nothing if they are meant to be one key, or need no order; send no key where they need none."),
+)  # fmt: skip
 _DOCS = {doc.code: doc for doc in CODES}
 
 
@@ -122,9 +60,7 @@ GROUPS_NAMED = 5
 
 def findings(impact: Impact, max_unexplained: float) -> list[Finding]:
     """All findings, errors first."""
-    order = {Level.ERROR: 0, Level.WARNING: 1, Level.INFO: 2}
-    found = [*_kind(impact), *_partitioner(impact, max_unexplained), *_skew(impact), *_in_place(impact)]
-    return sorted(found, key=lambda f: (order[f.level], f.code))
+    return sort_findings([*_kind(impact), *_partitioner(impact, max_unexplained), *_skew(impact), *_in_place(impact)])
 
 
 def _find(
@@ -350,12 +286,13 @@ def _skew(impact: Impact) -> Iterator[Finding]:
     for p in impact.source.hot_partitions:
         here, keyed = impact.source.partition_records[p], impact.source.keyed_partition_records[p]
         burst = impact.partitioner.null_keys == "one_partition" and not impact.partitioner.null_keys_sure
+        empty = " or with an empty one" if impact.partitioner.empty_keys == "spread" else ""
         yield _find(
             impact,
             "TS704",
             subject=f"{impact.topic}[{p}]",
             seen=f"Partition {p} has {here / sum(impact.source.partition_records):.1%} of the records"
-            + (f", {1 - keyed / here:.0%} of them without a key." if keyed < here else "."),
+            + (f", {1 - keyed / here:.0%} of them without a key{empty}." if keyed < here else "."),
             why="One consumer has to follow it while the others idle.",
             do="See the largest keys: if one of them is the cause, more partitions do not help."
             if keyed * 2 >= here

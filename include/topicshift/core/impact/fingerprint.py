@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.impact.partitioning import RULE, RULES
-from topicshift.core.impact.report import Partitioner, RuleShare, Writer
+from topicshift.core.impact.report import ENDS, Partitioner, RuleShare, Writer, figure
 from topicshift.core.impact.sampling import Interval, ratio
 
 if TYPE_CHECKING:
@@ -117,21 +117,16 @@ def fingerprint(seen: Observed, *, max_unexplained: float = MAX_UNEXPLAINED) -> 
         )
     # How likely is it that some rule agrees with every pair by chance?
     tried = len(RULES) * (1 if count == seen.partitions else seen.partitions)
-    sampled = seen.fraction < 1
+    whole = seen.fraction >= 1
     return Partitioner(
         name=name,
-        fit=fit.value,
-        fit_low=fit.low if sampled else None,
-        fit_high=fit.high if sampled else None,
+        **figure("fit", fit, whole=whole),
         by_name={n: s.value for n, s in shares.items()},
-        by_name_low={n: s.low for n, s in shares.items()} if sampled else None,
-        by_name_high={n: s.high for n, s in shares.items()} if sampled else None,
+        **({} if whole else {f"by_name_{end}": {n: getattr(s, end) for n, s in shares.items()} for end in ENDS}),
         verdict=verdict,
         same_as=_same_as(seen, best) if name and count == seen.partitions else [],
         sure=seen.partitions > 1 and tried * float(count) ** -min(pairs, 500) < 0.001,
-        unexplained_share=rest.value,
-        unexplained_share_low=rest.low if sampled else None,
-        unexplained_share_high=rest.high if sampled else None,
+        **figure("unexplained_share", rest, whole=whole),
         writers=writers,
         earlier_counts=sorted(earlier),
         constant_partition=constant,
@@ -224,14 +219,12 @@ def _writers(seen: Observed) -> tuple[list[Writer], list[Bucket], set[int]]:
             every = [b for mask, b in seen.buckets.items() if mask >> bit & 1]
             alone = [b for mask, b in seen.buckets.items() if mask >> bit & 1 and not mask & rivals]
         first, last = _slices(mine) if found else _slices_of_largest(seen, bit)
-        share = _part(seen, mine)
+        share = Interval(_part(seen, mine).value, _part(seen, alone).low, _part(seen, every).high)
         found.append(
             Writer(
                 name=found[0].name if bit == one else rule.name,
                 partitions=rule.partitions,
-                share=share.value,
-                share_low=_part(seen, alone).low if seen.fraction < 1 else None,
-                share_high=_part(seen, every).high if seen.fraction < 1 else None,
+                **figure("share", share, whole=seen.fraction >= 1),
                 first_slice=first,
                 last_slice=last,
             )
@@ -332,15 +325,12 @@ def _rule_share(seen: Observed, bit: int, share: Interval, pairs: int) -> RuleSh
     hits = _per_slice(mine) or [0] * len(whole)
     by_slice = [hit / n if n else None for hit, n in zip(hits, whole, strict=True)]
     explained_pairs = sum(b.pairs for b in mine)
-    sampled = seen.fraction < 1
     return RuleShare(
         name=rule.name,
         hash=rule.hash,
         sign=rule.sign,
         clients=list(rule.clients),
-        records_share=share.value,
-        records_share_low=share.low if sampled else None,
-        records_share_high=share.high if sampled else None,
+        **figure("records_share", share, whole=seen.fraction >= 1),
         keys_share=explained_pairs / pairs,
         by_slice=by_slice,
     )

@@ -90,12 +90,8 @@ def java_bytes_hash(key: bytes) -> int:
 
 
 _SCALAR = {
-    "murmur2": murmur2,
-    "crc32": crc32,
-    "fnv1a": fnv1a,
-    "java_string": java_string_hash,
-    "java_bytes": java_bytes_hash,
-}
+    "murmur2": murmur2, "crc32": crc32, "fnv1a": fnv1a, "java_string": java_string_hash, "java_bytes": java_bytes_hash,
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------- rules
@@ -109,7 +105,6 @@ class Rule:
     hash: str
     sign: str
     clients: tuple[str, ...]
-    note: str = ""
 
     @property
     def home_made(self) -> bool:
@@ -118,43 +113,19 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "murmur2",
-        "murmur2",
-        "mask",
-        (
-            "Java producer (default)",
-            "librdkafka murmur2, murmur2_random",
-            "kafka-python",
-            "franz-go (default)",
-            "kafka-go Murmur2Balancer",
-        ),
-    ),
-    Rule(
-        "consistent",
-        "crc32",
-        "unsigned",
-        (
-            "librdkafka consistent, consistent_random (default)",
-            "kafka-go CRC32Balancer",
-            "ruby-kafka",
-            "Sarama NewConsistentCRCHashPartitioner",
-            "franz-go SaramaHasher with CRC32",
-        ),
-        "CRC32; consistent puts empty and null keys into partition 0 (the CRC of nothing), "
-        "consistent_random spreads them",
-    ),
-    Rule(
-        "fnv1a",
-        "fnv1a",
-        "abs",
-        (
-            "Sarama NewHashPartitioner (default)",
-            "librdkafka fnv1a, fnv1a_random",
-            "kafka-go Hash",
-            "franz-go SaramaCompatHasher",
-        ),
-    ),
+    Rule("murmur2", "murmur2", "mask", (
+        "Java producer (default)", "librdkafka murmur2, murmur2_random", "kafka-python", "franz-go (default)",
+        "kafka-go Murmur2Balancer",
+    )),
+    # consistent puts empty and null keys into partition 0 (the CRC of nothing), consistent_random spreads them.
+    Rule("consistent", "crc32", "unsigned", (
+        "librdkafka consistent, consistent_random (default)", "kafka-go CRC32Balancer", "ruby-kafka",
+        "Sarama NewConsistentCRCHashPartitioner", "franz-go SaramaHasher with CRC32",
+    )),
+    Rule("fnv1a", "fnv1a", "abs", (
+        "Sarama NewHashPartitioner (default)", "librdkafka fnv1a, fnv1a_random", "kafka-go Hash",
+        "franz-go SaramaCompatHasher",
+    )),
     Rule("fnv1a_mask", "fnv1a", "mask", ("Sarama NewReferenceHashPartitioner", "kafka-go ReferenceHash")),
     Rule("fnv1a_unsigned", "fnv1a", "unsigned", ("Sarama WithHashUnsigned", "franz-go SaramaHasher with FNV-1a")),
     Rule("murmur2_abs", "murmur2", "abs", ("Sarama with a murmur2 hasher and its own sign rule",)),
@@ -166,7 +137,7 @@ RULES: tuple[Rule, ...] = (
     Rule("java_hashcode_floor", "java_string", "floor", ("Math.floorMod(String.hashCode(), N)",)),
     Rule("java_bytes_hashcode_mask", "java_bytes", "mask", ("Arrays.hashCode(byte[]) & 0x7fffffff",)),
     Rule("java_bytes_hashcode_abs", "java_bytes", "abs", ("Math.abs(Arrays.hashCode(byte[]))",)),
-)
+)  # fmt: skip
 """In order of how common they are: where two explain the same records, the first one is named."""
 
 RULE: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
@@ -277,7 +248,7 @@ def _hash_one(key: bytes, i: int, out: Mapping[str, U32], no_text: NDArray[np.bo
             no_text[i] = True
 
 
-def _hash_chunk(
+def _hash_chunk(  # noqa: C901 - one pass over the bytes for all hashes at once
     data: Bytes,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],

@@ -7,16 +7,58 @@ and ``x_high`` beside it, the ends of its 95 % confidence interval; they are lef
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from topicshift.core.base import Model
 from topicshift.core.findings import Finding
+from topicshift.core.impact.sampling import Interval
 
+ENDS = ("low", "high")
 VERSION = "topicshift/impact/v1"
 """Raised when a field changes its meaning or goes; new fields may come at any time."""
+
+
+M = TypeVar("M", bound=Model)
+
+
+def estimated(figures: str) -> Callable[[type[M]], type[M]]:
+    """Give these fields ``x`` of a model (names between blanks) ``x_low`` and ``x_high``; null if all was read."""
+
+    def widen(model: type[M]) -> type[M]:
+        kinds: dict[str, Any] = {x: model.model_fields[x].annotation for x in figures.split()}
+        ends: Any = {f"{x}_{end}": (kind | None, None) for x, kind in kinds.items() for end in ENDS}
+        return create_model(model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **ends)
+
+    return widen
+
+
+def figure(
+    name: str, found: Interval | Sequence[Interval] | None, *, whole: bool, integer: bool = False
+) -> dict[str, Any]:
+    """The field ``name`` (null, a number or a list), and its ends beside it unless everything was read.
+
+    ``integer``: the value is rounded, its ends are rounded outwards.
+    """
+    if found is None:
+        return {name: None}
+    several = [found] if isinstance(found, Interval) else found
+    if integer:
+        several = [Interval(round(i.value), math.floor(i.low + 1e-9), math.ceil(i.high - 1e-9)) for i in several]
+    fields = {name: [i.value for i in several]}
+    if not whole:
+        fields |= {f"{name}_low": [i.low for i in several], f"{name}_high": [i.high for i in several]}
+    return {field: values[0] if isinstance(found, Interval) else values for field, values in fields.items()}
+
+
+def ends_of(owner: Model, name: str) -> tuple[Any, Any] | None:
+    """The ends of a figure of a sample; None where everything was read."""
+    low, high = (getattr(owner, f"{name}_{end}", None) for end in ENDS)
+    return None if low is None or high is None else (low, high)
 
 
 class Kind(StrEnum):
@@ -28,6 +70,7 @@ class Kind(StrEnum):
     EMPTY = "empty"
 
 
+@estimated("records_share")
 class RuleShare(Model):
     """One partitioner rule and how much of the topic it explains under the source's count.
 
@@ -41,12 +84,11 @@ class RuleShare(Model):
     sign: str
     clients: list[str]
     records_share: float
-    records_share_low: float | None = None
-    records_share_high: float | None = None
     keys_share: float
     by_slice: list[float | None]
 
 
+@estimated("share")
 class Writer(Model):
     """A rule at a partition count that explains records which no larger writer explains.
 
@@ -57,12 +99,11 @@ class Writer(Model):
     name: str
     partitions: int
     share: float
-    share_low: float | None = None
-    share_high: float | None = None
     first_slice: int
     last_slice: int
 
 
+@estimated("fit by_name unexplained_share")
 class Partitioner(Model):
     """Which rule put these keys into these partitions.
 
@@ -75,19 +116,13 @@ class Partitioner(Model):
 
     name: str | None
     fit: float | None
-    fit_low: float | None = None
-    fit_high: float | None = None
     by_name: dict[str, float]
-    by_name_low: dict[str, float] | None = None
-    by_name_high: dict[str, float] | None = None
     verdict: str
     """``single``, ``earlier_increase``, ``fixed_count``, ``mixture``, ``constant``, ``custom``, ``scattered``,
     ``one_partition`` or ``none``."""
     same_as: list[str] = Field(default=[])
     sure: bool = True
     unexplained_share: float = 0.0
-    unexplained_share_low: float | None = None
-    unexplained_share_high: float | None = None
     writers: list[Writer] = Field(default=[])
     earlier_counts: list[int] = Field(default=[])
     """Counts that a rule took before it took a larger one, as the topic then had so many partitions."""
@@ -107,47 +142,37 @@ class Partitioner(Model):
     """False where they lie in one partition, but may be so few bursts of a sticky producer that this is chance."""
 
 
+@estimated("records")
 class Slice(Model):
     """One time slice of the topic: [start, end), keyed records in it, the rule that explains most of them."""
 
     start: str
     end: str
     records: int
-    records_low: int | None = None
-    records_high: int | None = None
     best: str | None
     best_share: float | None
 
 
+@estimated(
+    "partition_records partition_bytes keyed_partition_records "
+    "max_partition_share max_keyed_partition_share imbalance gini"
+)
 class Source(Model):
     """The topic as it is. ``partition_records`` and the shares take every record, keyed or not; the fields of keyed
     records leave out empty keys that are spread."""
 
     partitions: int
     partition_records: list[int]
-    partition_records_low: list[int] | None = None
-    partition_records_high: list[int] | None = None
     partition_bytes: list[int]
-    partition_bytes_low: list[int] | None = None
-    partition_bytes_high: list[int] | None = None
     keyed_partition_records: list[int]
-    keyed_partition_records_low: list[int] | None = None
-    keyed_partition_records_high: list[int] | None = None
     max_partition_share: float | None
-    max_partition_share_low: float | None = None
-    max_partition_share_high: float | None = None
     max_keyed_partition_share: float | None
-    max_keyed_partition_share_low: float | None = None
-    max_keyed_partition_share_high: float | None = None
     hot_partitions: list[int]
     imbalance: float | None
-    imbalance_low: float | None = None
-    imbalance_high: float | None = None
     gini: float | None
-    gini_low: float | None = None
-    gini_high: float | None = None
 
 
+@estimated("records bytes share bytes_share")
 class TopKey(Model):
     """One of the largest keys. ``key`` is a keyed hash (HMAC-SHA-256, 16 hex digits) unless ``--show-keys`` was given.
 
@@ -156,17 +181,9 @@ class TopKey(Model):
 
     key: str
     records: int
-    records_low: int | None = None
-    records_high: int | None = None
     bytes: int
-    bytes_low: int | None = None
-    bytes_high: int | None = None
     share: float
-    share_low: float | None = None
-    share_high: float | None = None
     bytes_share: float
-    bytes_share_low: float | None = None
-    bytes_share_high: float | None = None
     partitions: list[int]
     """Where its records lie now."""
 
@@ -187,6 +204,10 @@ class SchemaPrefixes(Model):
     ids: list[SchemaId]
 
 
+@estimated(
+    "moved_keys moved_records relocated_records partition_records "
+    "partition_bytes max_partition_share imbalance gini same_index_share"
+)
 class Candidate(Model):
     """What one partition count would do. Predictions take murmur2, the Java client's rule, for keyed records. Empty
     keys that are spread (``partitioner.empty_keys``) are left out, as records without a key are.
@@ -199,46 +220,28 @@ class Candidate(Model):
 
     partitions: int
     moved_keys: int
-    moved_keys_low: int | None = None
-    moved_keys_high: int | None = None
     moved_records: int
-    moved_records_low: int | None = None
-    moved_records_high: int | None = None
     relocated_records: int
-    relocated_records_low: int | None = None
-    relocated_records_high: int | None = None
     partition_records: list[int]
-    partition_records_low: list[int] | None = None
-    partition_records_high: list[int] | None = None
     partition_bytes: list[int]
-    partition_bytes_low: list[int] | None = None
-    partition_bytes_high: list[int] | None = None
     max_partition_share: float | None
-    max_partition_share_low: float | None = None
-    max_partition_share_high: float | None = None
     hot_partitions: list[int]
     imbalance: float | None
-    imbalance_low: float | None = None
-    imbalance_high: float | None = None
     gini: float | None
-    gini_low: float | None = None
-    gini_high: float | None = None
     parents_max: int
     same_index_share: float | None
-    same_index_share_low: float | None = None
-    same_index_share_high: float | None = None
     same_index_share_expected: float
 
 
+@estimated("records")
 class Overtaken(Model):
     """Unread records that an in-place increase to ``partitions`` would let newer records of their key overtake."""
 
     partitions: int
     records: int
-    records_low: int | None = None
-    records_high: int | None = None
 
 
+@estimated("unread")
 class GroupImpact(Model):
     """What an in-place increase right now would break for one consumer group.
 
@@ -248,8 +251,6 @@ class GroupImpact(Model):
 
     group: str
     unread: int
-    unread_low: int | None = None
-    unread_high: int | None = None
     never_committed: list[int]
     overtaken: list[Overtaken]
 
@@ -261,16 +262,13 @@ class InPlace(Model):
     reason: str
 
 
+@estimated("hottest_key_share useful_partitions")
 class Limits(Model):
     """The bound that the hottest key sets: its partition never has less than this share."""
 
     hottest_key_share: float | None
-    hottest_key_share_low: float | None = None
-    hottest_key_share_high: float | None = None
     useful_partitions: int | None
     """The first count beyond which more partitions do not lower the hottest partition: ceil(1 / hottest share)."""
-    useful_partitions_low: int | None = None
-    useful_partitions_high: int | None = None
 
 
 class Sample(Model):
@@ -301,6 +299,7 @@ class Measured(Model):
     sample: Sample | None = None
 
 
+@estimated("records keyed_records null_keys empty_keys tombstones bytes distinct_keys keys_in_several_partitions")
 class Impact(Model):
     """The whole result. ``records`` counts what was there (or is estimated), empty keys are in ``keyed_records``."""
 
@@ -311,29 +310,13 @@ class Impact(Model):
     kind: Kind
     in_place: InPlace
     records: int
-    records_low: int | None = None
-    records_high: int | None = None
     keyed_records: int
-    keyed_records_low: int | None = None
-    keyed_records_high: int | None = None
     null_keys: int
-    null_keys_low: int | None = None
-    null_keys_high: int | None = None
     empty_keys: int
-    empty_keys_low: int | None = None
-    empty_keys_high: int | None = None
     tombstones: int
-    tombstones_low: int | None = None
-    tombstones_high: int | None = None
     bytes: int
-    bytes_low: int | None = None
-    bytes_high: int | None = None
     distinct_keys: int
-    distinct_keys_low: int | None = None
-    distinct_keys_high: int | None = None
     keys_in_several_partitions: int
-    keys_in_several_partitions_low: int | None = None
-    keys_in_several_partitions_high: int | None = None
     partitioner: Partitioner
     slices: list[Slice]
     source: Source
@@ -349,18 +332,20 @@ class Impact(Model):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; ends of intervals that are not there are left out, every other field is there, null or not."""
-        cleaned: dict[str, Any] = _drop_missing_ends(self.model_dump(mode="json"))
-        return cleaned
+        plain: dict[str, Any] = _with_ends_beside(self.model_dump(mode="json"))
+        return plain
 
 
-def _drop_missing_ends(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            k: _drop_missing_ends(v)
-            for k, v in value.items()
-            if not (v is None and (str(k).endswith("_low") or str(k).endswith("_high")))
-        }
-    return [_drop_missing_ends(v) for v in value] if isinstance(value, list) else value
+def _with_ends_beside(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return [_with_ends_beside(v) for v in value] if isinstance(value, list) else value
+    out: dict[Any, Any] = {}
+    for key, item in value.items():
+        name, _, end = str(key).rpartition("_")
+        if end not in ENDS or name not in value:
+            out[key] = _with_ends_beside(item)
+            out |= {x: value[x] for x in (f"{key}_{end}" for end in ENDS) if value.get(x) is not None}
+    return out
 
 
 def kind_of(records: int, keyed: int) -> Kind:

@@ -50,17 +50,6 @@ def useful_partitions(hottest_key_share: float | None) -> int | None:
     return math.ceil(1 / hottest_key_share - 1e-12) if hottest_key_share else None
 
 
-def schema_id(key: bytes) -> int | None:
-    """The schema id of a key in Confluent's wire format: a zero byte, then the id as 4 bytes, big endian.
-
-    None where the key cannot be one: ids start at 1, and something follows the prefix. Keys of 8 bytes are left out,
-    as they are far more often big-endian longs, whose upper bytes look just the same.
-    """
-    if len(key) <= 5 or len(key) == 8 or key[0] != 0:
-        return None
-    return int.from_bytes(key[1:5], "big") or None
-
-
 def looks_like_schema_ids(keys_by_id: Mapping[int, int], keyed: int, *, overflow: bool = False) -> bool:
     """Whether prefixes that could be schema ids are some: half of the keys have one, and few ids have many keys each.
 

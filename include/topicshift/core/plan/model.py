@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from topicshift.core.base import Model
-from topicshift.core.checks import Facts, Scope, Shape, run_checks, sort_findings
+from topicshift.core.checks import Facts, Scope, Shape, run_checks
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
-from topicshift.core.findings import Finding, Level
+from topicshift.core.findings import Finding, Level, sort_findings
 from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.kafka.rules import next_target_name
 from topicshift.core.plan.actions import actions

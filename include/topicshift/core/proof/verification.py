@@ -22,6 +22,7 @@ from topicshift.core.drain.decision import Doubt, GroupView, Snapshot, Tail, Tai
 from topicshift.core.drain.reasons import Reason, explain, tagged
 from topicshift.core.fence.point import FenceOffsets
 from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.kafka.partitions import listed
 
 SCHEMA = "topicshift/drain-verification/v1"
 
@@ -349,7 +350,7 @@ def _answer(certificate: DrainCertificate, error: str | None) -> tuple[Answer, s
         which = sorted({p for p, _ in broken})
         code = Reason(broken[0][1]) if broken else Reason.TOPIC_REMADE
         _, _, text = explain(code.value)
-        return Answer.FENCE_BROKEN, f"Partitions {_some(which)}: {text.meaning} {text.remedy}"
+        return Answer.FENCE_BROKEN, f"Partitions {listed(which)}: {text.meaning} {text.remedy}"
     if error is not None:
         return Answer.UNKNOWN, f"The source could not be read: {error}"
     if certificate.verdict is Verdict.DRAINED:
@@ -358,14 +359,9 @@ def _answer(certificate: DrainCertificate, error: str | None) -> tuple[Answer, s
     for group in certificate.groups:
         bad = [r for r in group.partitions if r.verdict is certificate.verdict]
         if bad:
-            said.append(f"group {group.group}: {bad[0].reason} on partitions {_some([r.partition for r in bad])}")
+            said.append(f"group {group.group}: {bad[0].reason} on partitions {listed([r.partition for r in bad])}")
     answer = Answer.NOT_DRAINED if certificate.verdict is Verdict.NOT_DRAINED else Answer.UNKNOWN
     return answer, "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
-
-
-def _some(partitions: list[int], most: int = 10) -> str:
-    text = ", ".join(str(p) for p in partitions[:most])
-    return text + (f" and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
 def no_answer(

@@ -25,6 +25,7 @@ from pydantic import Field
 
 from topicshift.core.base import Model
 from topicshift.core.drain.advice import Advice, batches, client_advice, polls
+from topicshift.core.impact.partitioning import expected_same_index, parents_of
 from topicshift.core.impact.skew import useful_partitions
 
 SWEET_SPOT = (12, 50)
@@ -109,16 +110,6 @@ class SizingResult(Model):
     useful_max: int | None
     """Beyond this count the hottest key alone fills more than an even share: more partitions do not help it."""
     advice: list[Advice]
-
-
-def parents_of(source: int, target: int) -> int:
-    """How many source partitions feed one target partition at most: N / gcd(N, M)."""
-    return source // math.gcd(source, target)
-
-
-def same_index_share(source: int, target: int) -> float:
-    """The share of keys whose partition index does not change: min(N, M) / lcm(N, M)."""
-    return min(source, target) / math.lcm(source, target)
 
 
 def share_at(count: int, skew: Mapping[int, float], hottest_key: float | None = None) -> float | None:
@@ -258,7 +249,7 @@ def _facts(count: int, given: SizingInput, raw: float, minimum: int) -> CountFac
         partitions=count,
         spare=count / max(raw, 1e-9) - 1,
         parents_max=parents_of(n, count) if n else None,
-        same_index_share=same_index_share(n, count) if n else None,
+        same_index_share=expected_same_index(n, count) if n else None,
         even_over_brokers=count % brokers == 0 if brokers else None,
         multiple_of_flink=count % flink == 0 if flink else None,
         replicas_per_broker=each,

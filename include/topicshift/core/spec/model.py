@@ -213,7 +213,8 @@ class Reader(Model):
         min_length=1,
         description=(
             "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
-            "without credentials."
+            "without credentials. It must lie below a place that the installation lists "
+            "(TOPICSHIFT_READER_LOCATIONS)."
         ),
     )
 

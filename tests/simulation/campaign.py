@@ -1,0 +1,117 @@
+"""Many seeds: run side by side in processes, added up, and reported."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from . import mutants
+from .run import simulate
+from .scenario import ANY, Wish, draw
+
+CHUNK = 10
+
+
+@dataclass
+class Tally:
+    """What came of a range of seeds."""
+
+    runs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    calls: list[int] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        """Add another range."""
+        self.runs += other.runs
+        self.outcomes += other.outcomes
+        self.kinds += other.kinds
+        self.calls += other.calls
+        self.faults += other.faults
+        self.failed |= other.failed
+        self.cpu_s += other.cpu_s
+
+    def lines(self) -> list[str]:
+        """The figures, for a person."""
+        rate = self.runs / (self.wall_s or 1.0) * 60
+        by_cpu = self.runs / (self.cpu_s or 1.0) * 120
+        return [
+            f"{self.runs} migrations in {self.wall_s:.0f} s: {rate:.0f} a minute "
+            f"({by_cpu:.0f} a minute on two idle cores, by {self.cpu_s / max(self.runs, 1) * 1000:.0f} ms of CPU each)",
+            f"port calls: median {statistics.median(self.calls or [0]):.0f}, most {max(self.calls or [0])}",
+            f"faults: median {statistics.median(self.faults or [0]):.0f}, most {max(self.faults or [0])}",
+            "outcomes: " + ", ".join(f"{k} {n}" for k, n in self.outcomes.most_common()),
+            "faults by kind: " + ", ".join(f"{k} {n}" for k, n in sorted(self.kinds.items())),
+            f"seeds that broke a promise: {len(self.failed)}",
+        ]
+
+
+def one(seed: int, wish: Wish) -> Tally:
+    """Run one seed."""
+    began = time.process_time()
+    result = simulate(draw(seed, wish))
+    tally = Tally(1)
+    tally.outcomes[result.outcome] += 1
+    tally.kinds = result.faults
+    tally.calls, tally.faults = [result.calls], [sum(result.faults.values())]
+    if result.violations:
+        tally.failed[seed] = "; ".join(sorted({str(v) for v in result.violations})[:3])
+    tally.cpu_s = time.process_time() - began
+    return tally
+
+
+def _chunk(work: tuple[list[int], Wish, str]) -> Tally:
+    """Run some seeds; with a mutant no further than to the first that it, and nothing else, makes fail."""
+    seeds, wish, mutant = work
+    tally = Tally()
+    for seed in seeds:
+        with mutants.applied(mutant):
+            found = one(seed, wish)
+        if mutant and found.failed and one(seed, wish).failed:
+            found.failed.clear()
+        tally.add(found)
+        if mutant and found.failed:
+            break
+    return tally
+
+
+def chunks(first: int, count: int, size: int = CHUNK) -> Iterator[list[int]]:
+    """The seeds in pieces."""
+    for start in range(first, first + count, size):
+        yield list(range(start, min(start + size, first + count)))
+
+
+def campaign(
+    first: int,
+    count: int,
+    *,
+    wish: Wish = ANY,
+    jobs: int = 1,
+    mutant: str = "",
+    stop_at: int = 0,
+) -> Tally:
+    """Run the seeds ``first`` to ``first + count - 1``; with ``stop_at`` no longer than until so many have failed."""
+    tally, began = Tally(), time.monotonic()
+    work = ((piece, wish, mutant) for piece in chunks(first, count, 4 if mutant else CHUNK))
+    if jobs > 1:
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            for part in pool.imap(_chunk, work):
+                tally.add(part)
+                if stop_at and len(tally.failed) >= stop_at:
+                    pool.terminate()
+                    break
+    else:
+        for piece in work:
+            tally.add(_chunk(piece))
+            if stop_at and len(tally.failed) >= stop_at:
+                break
+    tally.wall_s = time.monotonic() - began
+    return tally

@@ -1,0 +1,260 @@
+"""Simulated time and simulated processes: one seed, one thread, no wall clock.
+
+A process runs plain synchronous code in a greenlet. Whenever it calls a port or sleeps it gives way to the kernel,
+which moves time to the next event. A process that is killed never runs another instruction that reaches the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import greenlet
+
+T = TypeVar("T")
+
+BASE = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
+"""The moment at which every simulated run begins."""
+BASE_MS = int(BASE.timestamp() * 1000)
+
+
+class Killed(BaseException):
+    """The process was killed (kill -9): nothing that it does from now on reaches the world."""
+
+
+class OutOfTime(RuntimeError):
+    """The simulation ran past its last moment, or past its number of events: something spins."""
+
+
+class Kernel:
+    """The event queue. ``now`` is in seconds since :data:`BASE`; ``rng`` decides latencies."""
+
+    def __init__(self, seed: str, *, max_events: int = 60_000) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.calls = 0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._hub = greenlet.getcurrent()
+        self._left = max_events
+        self.running: Process | None = None
+
+    @property
+    def time(self) -> datetime:
+        """The true time."""
+        return BASE + timedelta(seconds=self.now)
+
+    @property
+    def ms(self) -> int:
+        """The true time in ms since the epoch: the brokers' clock."""
+        return BASE_MS + int(self.now * 1000)
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        """Do something at this time, or now if it is over."""
+        self._serial += 1
+        heapq.heappush(self._queue, (max(when, self.now), self._serial, do))
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        """Do something in so many seconds."""
+        self.at(self.now + seconds, do)
+
+    def every(self, seconds: float, do: Callable[[], float | None]) -> None:
+        """Do something again and again; it returns the next pause, None for the same, a negative one for the end."""
+
+        def again() -> None:
+            pause = do()
+            if pause is None or pause >= 0:
+                self.after(seconds if pause is None else pause, again)
+
+        self.after(seconds, again)
+
+    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+        """Let events happen up to this time, or until ``stop`` says so."""
+        look = self.now
+        while self._queue and self._queue[0][0] <= until:
+            if stop is not None and self.now >= look:
+                if stop():
+                    return
+                look = self.now + 0.5
+            self._left -= 1
+            if self._left <= 0:
+                raise OutOfTime(f"too many events at {self.now:.1f} s")
+            when, _, do = heapq.heappop(self._queue)
+            self.now = max(self.now, when)
+            do()
+        self.now = max(self.now, until)
+
+
+class Process:
+    """A process of the product. ``skew`` is how far its clock runs ahead, in seconds."""
+
+    def __init__(self, kernel: Kernel, name: str, body: Callable[[], Any], *, skew: float = 0.0) -> None:
+        self.kernel, self.name, self.skew = kernel, name, skew
+        self.doomed = False
+        self.over = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.on_end: Callable[[], None] | None = None
+        self._body = body
+        self._stalled_until = -1.0
+        self._waiting = False
+        self._greenlet = greenlet.greenlet(self._main, parent=kernel._hub)
+
+    def start(self, after: float = 0.0) -> Process:
+        """Let it begin."""
+        self.kernel.after(after, self._resume)
+        return self
+
+    def _main(self) -> None:
+        try:
+            self.result = self._body()
+        except Killed:
+            self.doomed = True
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                raise
+            self.error = error
+        self.over = True
+        if self.on_end is not None:
+            self.kernel.after(0.0, self.on_end)
+
+    def _resume(self) -> None:
+        if self.over:
+            return
+        if self.kernel.now < self._stalled_until and not self.doomed:
+            self.kernel.at(self._stalled_until, self._resume)
+            return
+        before, self.kernel.running = self.kernel.running, self
+        self._greenlet.switch()
+        self.kernel.running = before
+
+    def pause(self, seconds: float) -> None:
+        """Called by the process itself: give way for so long. Raises ``Killed`` if it was killed meanwhile."""
+        if self.doomed:
+            raise Killed(self.name)
+        self.kernel.after(seconds, self._resume)
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        self.kernel._hub.switch()
+        asyncio._set_running_loop(loop)
+        if self.doomed:
+            raise Killed(self.name)
+
+    def stall(self, seconds: float) -> None:
+        """SIGSTOP for so long (from outside, or by a fault inside one of its calls)."""
+        self._stalled_until = max(self._stalled_until, self.kernel.now + seconds)
+
+    def kill(self) -> None:
+        """Kill it: it ends at its next call, before any effect."""
+        self.doomed = True
+
+
+class SimClock:
+    """The clock of one process: true time and its skew. ``sleep`` gives way to the kernel.
+
+    A process that only looks, again and again, sleeps longer each time (as on a loaded machine), so that long waits
+    cost little to simulate; ``acted`` is called when it changes something.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._looks = 0
+
+    def acted(self) -> None:
+        """The process changed something: it looks closely again."""
+        self._looks = 0
+
+    def now(self) -> datetime:
+        """What this process believes."""
+        p = self._process
+        return BASE + timedelta(seconds=p.kernel.now + p.skew)
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        self._looks += 1
+        longer = 1.0 if self._looks <= 8 else min(2.0 ** ((self._looks - 8) / 3), 12.0)
+        self._process.pause(max(seconds, 0.0) * longer)
+
+
+class InlineExecutor(concurrent.futures.Executor):
+    """Runs what is submitted at once, in the caller."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        """Run it and return its result as a finished future."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class _Loop(asyncio.AbstractEventLoop):
+    """As much of an event loop as ``gather`` and ``to_thread`` need: ready callbacks, and nothing to wait for."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._ready: list[asyncio.Handle] = []
+
+    def get_debug(self) -> bool:
+        return False
+
+    def time(self) -> float:
+        return self._process.kernel.now
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, name=name or "sim", context=context)
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        self._process.pause(delay)
+        return self.call_soon(callback, *args, context=context)  # type: ignore[return-value]
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Nobody listens."""
+
+    def drain(self, task: asyncio.Task[T]) -> T:
+        while not task.done():
+            if not self._ready:
+                raise RuntimeError("the coroutine waits for something that no simulated event will bring")
+            ready, self._ready = self._ready, []
+            for handle in ready:
+                handle._run()
+        return task.result()
+
+
+def drive(process: Process, coro: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end inside a simulated process, without a real event loop."""
+    loop = _Loop(process)
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        return loop.drain(loop.create_task(coro))
+    finally:
+        asyncio._set_running_loop(before)

@@ -1,0 +1,107 @@
+"""Applications that do not follow the route: a person stops them, changes their topic, and starts them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .apps import ConsumerApp, ConsumerInstance, Instance, ProducerApp, ProducerInstance
+from .world import World
+
+
+class ManualProducerInstance(ProducerInstance):
+    """Writes to the topic that stands in its configuration, for as long as it runs."""
+
+    app: ManualProducer
+
+    def tick(self) -> None:
+        """Send a record."""
+        self._deliver()
+        if self.world.quiet or not self.app.running:
+            return
+        key = self.world.rng.choice(self.keys)
+        self.queue.append((0.0, self.app.topic, key, self.app.next_seq(key)))
+        self._deliver()
+
+    def heard(self) -> None:
+        """It knows of no route."""
+
+
+@dataclass
+class ManualProducer(ProducerApp):
+    """A producer that a person moves."""
+
+    topic: str = ""
+    running: bool = True
+
+    def make(self, name: str, keys: list[str], skew: float) -> ProducerInstance:
+        """One process of it."""
+        return ManualProducerInstance(self.world, self, name, keys, skew)
+
+
+class ManualConsumerInstance(ConsumerInstance):
+    """A member that reads the topic in its configuration, for as long as it runs."""
+
+    app: ManualConsumer
+
+    def tick(self) -> None:
+        """Join, read, commit; leave when it is stopped."""
+        self._work_off()
+        if self.joined and (not self.app.running or self.topic != self.app.topic):
+            self._commit()
+            self._leave()
+        if self.app.running and not self.joined and self.world.cluster.partitions(self.app.topic) is not None:
+            self.topic, self.joined, self.generation = self.app.topic, True, -1
+            self.app.coordinator.join(self.name, self.app.topic, self.world.kernel.now)
+        if self.joined:
+            self._round()
+
+    def heard(self) -> None:
+        """It knows of no route."""
+
+
+@dataclass
+class ManualConsumer(ConsumerApp):
+    """A consumer group that a person moves."""
+
+    topic: str = ""
+    running: bool = True
+
+    def make(self, name: str, skew: float) -> ConsumerInstance:
+        """One member of it."""
+        return ManualConsumerInstance(self.world, self, name, skew)
+
+
+def do_by_hand(world: World, question: str, about: dict[str, Any]) -> None:
+    """What a person does before saying yes to one of the questions about manual participants."""
+    for name in about.get("stop", ()):
+        _producer(world, name).running = False
+    for name in about.get("start", ()):
+        app = _producer(world, name)
+        app.topic, app.running = about["target"], True
+    if "stop_group" in about:
+        _group(world, about["stop_group"]).running = False
+
+
+def back_by_hand(world: World) -> None:
+    """What a person does with manual participants once a migration is given up: they run on the source again."""
+    for app in [*world.producers, *world.consumers]:
+        if isinstance(app, ManualProducer | ManualConsumer):
+            app.topic, app.running = world.source, True
+
+
+def start_group(world: World, group: str) -> None:
+    """A person starts a manual group on the target."""
+    app = _group(world, group)
+    app.topic, app.running = world.target, True
+
+
+def _producer(world: World, name: str) -> ManualProducer:
+    return next(p for p in world.producers if p.name == name and isinstance(p, ManualProducer))
+
+
+def _group(world: World, group: str) -> ManualConsumer:
+    return next(c for c in world.consumers if c.group == group and isinstance(c, ManualConsumer))
+
+
+__all__ = ["Instance", "ManualConsumer", "ManualProducer", "back_by_hand", "do_by_hand", "start_group"]

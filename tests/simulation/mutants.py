@@ -1,0 +1,192 @@
+"""Broken variants of the product, each of which the simulator has to catch within a stated number of seeds."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+from topicshift.core.engine.engine import RULES
+
+from .scenario import ANY, Wish
+
+Patch = Callable[[ExitStack], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken product: what is broken, how, and within how many seeds it is caught."""
+
+    what: str
+    patch: Patch
+    bound: int = 300
+    wish: Wish = ANY
+
+
+MUTANTS: dict[str, Mutant] = {}
+"""Every broken product, by name."""
+
+
+def _without(table: str, name: str) -> Patch:
+    def patch(stack: ExitStack) -> None:
+        left = [r for r in RULES[table] if r.name != name]
+        stack.enter_context(mock.patch.dict(RULES, {table: left}))
+
+    return patch
+
+
+def _swap(target: str, new: Any) -> Patch:
+    def patch(stack: ExitStack) -> None:
+        stack.enter_context(mock.patch(target, new))
+
+    return patch
+
+
+def _wrap(target: str, around: Callable[[Any], Any]) -> Patch:
+    """Replace a function by one that is made from it."""
+
+    def patch(stack: ExitStack) -> None:
+        module, name = target.rsplit(".", 1)
+        owner = pkgutil.resolve_name(module)
+        stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
+
+    return patch
+
+
+for _table, _rules in RULES.items():
+    for _rule in _rules:
+        MUTANTS[f"no rule {_table}.{_rule.name}"] = Mutant("the rule is gone", _without(_table, _rule.name))
+
+
+def _mutant(name: str, what: str, patch: Patch, bound: int = 300, **wish: Any) -> None:
+    MUTANTS[name] = Mutant(what, patch, bound, Wish(**wish))
+
+
+# ------------------------------------------------------------------------------------------------ the route's clients
+
+_mutant(
+    "stale view admitted",
+    "a producer never looks at the age of its contact",
+    _swap("topicshift.core.route.client.RouteClient.in_contact", lambda self, now: True),
+    hands=("producer_stall", "producer_stall"),
+)
+_mutant(
+    "void point obeyed",
+    "a point that was stamped too late counts all the same",
+    _swap("topicshift.core.route.records._judged", lambda route: route),
+    hands=("point_stuck",),
+)
+_mutant(
+    "flush not awaited",
+    "a producer says paused while records are undelivered",
+    _wrap(
+        "topicshift.core.route.client.ProducerClient.advance",
+        lambda real: lambda self, now, *, flushed: real(self, now, flushed=True),
+    ),
+)
+_mutant(
+    "log start ignored",
+    "a released group asks auto.offset.reset instead of the log start",
+    _swap("topicshift.core.route.client.ConsumerClient.from_start", lambda self, topic: False),
+)
+_mutant(
+    "moves unread",
+    "a released member leaves before it has read its partitions",
+    _wrap(
+        "topicshift.core.route.client.ConsumerClient.advance",
+        lambda real: lambda self, now, *, clean, at_end, out: real(self, now, clean=clean, at_end=True, out=out),
+    ),
+)
+_mutant(
+    "silence is death",
+    "a silent instance counts as gone at once",
+    _wrap(
+        "topicshift.core.route.judge.is_gone",
+        lambda real: lambda ack, now: real(ack, now) or now[1] - (ack.broker_ms or 0) > 9000,
+    ),
+    hands=("producer_stall",),
+)
+
+# ------------------------------------------------------------------------------------------------ the journal
+
+_mutant(
+    "two in the seat",
+    "the seat is given to whoever asks",
+    _wrap("topicshift.testing.fake_journal.FakeJournal.take_seat", lambda real: _seat_for_all(real)),
+    hands=("second_advancer", "command_line"),
+)
+_mutant(
+    "old epochs write",
+    "a claim of an older epoch still writes",
+    _swap("topicshift.core.plan.ownership.lost", lambda **_: None),
+    hands=("second_advancer", "rollback_asked"),
+)
+_mutant(
+    "topics for everybody",
+    "a held topic is given to the next run",
+    _swap("topicshift.core.plan.ownership.in_the_way", lambda *_: []),
+    hands=("triggered_twice",),
+)
+
+
+def _seat_for_all(real: Any) -> Any:
+    def take(self: Any, claim: Any, act: str, subject: str, holder: str, *, lasts_s: float) -> Any:
+        self._seats.pop(claim.migration_id, None)
+        return real(self, claim, act, subject, holder, lasts_s=lasts_s)
+
+    return take
+
+
+# ------------------------------------------------------------------------------------------------ the engine
+
+_mutant(
+    "certificate never too old",
+    "a certificate licenses an act for ten days",
+    _swap("topicshift.core.engine.forward.CERTIFICATE_VALID", timedelta(days=10)),
+)
+_mutant(
+    "retell never",
+    "an act whose effect does not show is never performed again",
+    _swap("topicshift.core.engine.decision.RETELL_S", 1e9),
+)
+_mutant(
+    "no is yes",
+    "a person's no is taken for a yes",
+    _wrap("topicshift.acts.questions._answer", lambda real: lambda *a: _yes(real(*a))),
+    hands=("says_no",),
+)
+_mutant(
+    "approval not compared",
+    "a yes to another plan counts",
+    _wrap("topicshift.acts.questions._plain", lambda real: lambda about: mock.ANY),
+    hands=("plan_changes",),
+)
+_mutant(
+    "late acts are sent",
+    "an advancer that was stalled sends what it had decided",
+    _swap("topicshift.acts.context.MigrationContext.check_seat", lambda self: None),
+    kinds=("stall",),
+)
+_mutant(
+    "no DENY",
+    "the fence denies nobody",
+    _swap("topicshift.core.fence.acls.writers", lambda acls, topic: []),
+    hands=("undeclared_writer",),
+)
+
+
+def _yes(answer: Any) -> Any:
+    return replace(answer, said="yes") if answer.said == "no" else answer
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    """The product broken in this way; nothing for an empty name."""
+    with ExitStack() as stack:
+        if name:
+            MUTANTS[name].patch(stack)
+        yield

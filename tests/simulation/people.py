@@ -1,0 +1,49 @@
+"""Simulated people: they answer questions late, twice, with no, never; they do by hand what they are asked to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .manual import ManualConsumer, do_by_hand, start_group
+from .scenario import Mood
+from .world import World
+
+
+class People:
+    """Whoever answers. The n-th question meets the n-th mood; once all is healed, everybody says yes at once."""
+
+    def __init__(self, world: World, moods: tuple[Mood, ...]) -> None:
+        self._world, self._moods = world, moods
+        self._asked = 0
+        self.healed = False
+
+    def ask(self, question: str, about: Mapping[str, Any], answer: Callable[[str], None]) -> None:
+        """Show a question; ``answer`` is called with what they say, when they say it."""
+        mood = Mood(2.0) if self.healed else self._moods[self._asked % len(self._moods)]
+        self._asked += 1
+        shown = json.dumps(dict(about), sort_keys=True)
+        self._world.history.add("person", "asked", question=question, shown=shown)
+        if mood.says == "never":
+            return
+
+        def say() -> None:
+            if mood.says == "yes":
+                do_by_hand(self._world, question, dict(about))
+            self._world.history.add("person", "answered", question=question, shown=shown, said=mood.says)
+            answer(mood.says)
+
+        self._world.kernel.after(mood.after, say)
+        if mood.twice:
+            self._world.kernel.after(mood.after + 0.7, say)
+
+    def told(self, why: str) -> None:
+        """A task says what it waits for: a manual group that is to be started is started."""
+        for consumer in self._world.consumers:
+            if isinstance(consumer, ManualConsumer) and not consumer.running and f"group {consumer.group}" in why:
+                self._start(consumer.group, why)
+
+    def _start(self, group: str, why: str) -> None:
+        if "a person has to start it on the target" in why:
+            self._world.kernel.after(3.0, lambda: start_group(self._world, group))

@@ -1,0 +1,468 @@
+"""One seed, one run: the world, the product and the checker put together."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from topicshift.acts.context import MigrationContext, Ports
+from topicshift.acts.open import open_migration
+from topicshift.adapters.controllers.manual import ManualController
+from topicshift.adapters.controllers.route import RouteController
+from topicshift.core.engine.freeze import Freeze, abandoned
+from topicshift.core.engine.words import Act
+from topicshift.core.errors import TopicshiftError
+from topicshift.core.spec.io import spec_from_params
+from topicshift.ports import Claim
+from topicshift.testing.fake_journal import FakeEvidence
+
+from . import checker, orchestra
+from .faults import Faulty, Injector
+from .kernel import BASE, InlineExecutor, Kernel, OutOfTime, Process, SimClock, drive
+from .manual import ManualConsumer, ManualProducer, back_by_hand
+from .people import People
+from .routes import RouteOf
+from .runbook import Operator
+from .scenario import Scenario
+from .simports import SimExecutor, SimJournal, SimReader, SimVerifier, describe_call, order_verdict
+from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
+
+SAFETY_S = 280.0
+"""The longest time in which faults may strike."""
+LIVENESS_S = 700.0
+"""Once all is healed, everything has to come to its end within this time."""
+BASE_IMPACT: dict[str, Any] = {
+    "topic": SOURCE, "records": 1000, "keyed_records": 1000, "null_keys": 0, "empty_keys": 0,
+    "top_keys": [{"key": "h:1", "share": 0.01}],
+    "candidates": [{"partitions": n, "max_partition_share": 0.4} for n in (3, 4, 5)], "findings": [],
+}  # fmt: skip
+
+
+@dataclass
+class Result:
+    """What came of one seed."""
+
+    scenario: Scenario
+    violations: list[checker.Violation]
+    outcome: str
+    calls: int
+    faults: Counter[str]
+    seconds: float
+    history: Any = field(repr=False, default=None)
+
+
+class Simulation:
+    """The run of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.kernel = Kernel(f"kernel {scenario.seed}")
+        self.world = World(self.kernel, random.Random(f"world {scenario.seed}"), scenario.shape)
+        self.history = self.world.history
+        self.journal = SimJournal(_True(self.kernel), self.history)
+        self.evidence = FakeEvidence()
+        self.injector = Injector(self.kernel, self.history, scenario.faults)
+        self.people = People(self.world, scenario.moods)
+        self.runs: list[orchestra.DagRun] = []
+        self.verifiers: dict[str, SimVerifier] = {}
+        self.processes: list[Process] = []
+        self.errors: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        self.healed = False
+        self._executor = InlineExecutor()
+        self._milestones: dict[str, list[Hand]] = {}
+        self._resuming: orchestra.Task | None = None
+        self._rollbacks = 0
+        self._of: dict[str, str] = {}
+        self.operator = Operator(self)
+        self._look_again = 0.0
+        timed = [5.0 + hand.at for hand in scenario.hands if not hand.after]
+        self._last_hand = max([30.0, *timed])
+
+    # ------------------------------------------------------------------------------------------- for orchestrators
+
+    def process(self, name: str, body: Callable[[], Any]) -> Process:
+        """A new process of the product."""
+        made = Process(self.kernel, name, body, skew=0.0 if self.healed else self.scenario.skew)
+        self.processes.append(made)
+        return made
+
+    def spec(self) -> Any:
+        """The spec that this migration follows."""
+        shape, how = self.scenario.shape, self.scenario.approvals
+        return spec_from_params(
+            {
+                "source": SOURCE,
+                "target": TARGET,
+                "partitions": shape.target_partitions,
+                "cutover": shape.order,
+                "freeze_budget": f"{shape.budget_s}s",
+                "approvals": {"plan": how, "cutover": how, "retire": "required"},
+                "producers": [
+                    {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
+                ],
+                "consumers": [{"name": c.name, "group": c.group, "kind": _kind(c)} for c in self.world.consumers],
+            }
+        )
+
+    def context(self, process: Process, owner: str) -> MigrationContext:
+        """The context of one process that acts for an owner; opens the migration where it has to."""
+        ports = self._ports(process)
+        joined = self._join.get(owner)
+        if joined is not None:
+            claim, row = joined(ports)
+        else:
+            claim, row = open_migration(
+                self.spec(), admin=ports.admin, journal=ports.journal, owner=owner, owner_alive=self.owner_alive
+            )
+        ports.verifier = self._wrap(
+            self.verifiers.setdefault(row.migration_id, SimVerifier(self.world)), "verifier", process
+        )
+        return MigrationContext(
+            ports=ports,
+            row=row,
+            claim=claim,
+            holder=process.name,
+            log=lambda text: self.note(process.name, "log", text),
+            began_at=ports.clock.now(),
+        )
+
+    @property
+    def _join(self) -> dict[str, Callable[[Ports], Any]]:
+        def same_owner(ports: Ports) -> Any:
+            row = ports.journal.current(self.migration_id())
+            return Claim(row.migration_id, row.epoch, row.owner), row
+
+        out: dict[str, Callable[[Ports], Any]] = {"command": same_owner, "watch": same_owner}
+        for n in range(1, self._rollbacks + 1):
+            owner = f"topic_rollback/{n}"
+            out[owner] = lambda ports, owner=owner: self._take_over(ports, owner)
+        return out
+
+    def _take_over(self, ports: Ports, owner: str) -> Any:
+        claim = ports.journal.take_over(self._of[owner], owner)
+        return claim, ports.journal.current(claim.migration_id)
+
+    def migration_id(self) -> str:
+        """The latest migration of the source."""
+        return self.journal.find(source=SOURCE)[-1].migration_id
+
+    def _wrap(self, port: Any, name: str, process: Process) -> Any:
+        return Faulty(port, name, process, self.injector, describe=lambda *call: describe_call(self.world, *call))
+
+    def _ports(self, process: Process) -> Ports:
+        clock = SimClock(process)
+        admin = self._wrap(self.world.cluster, "admin", process)
+        journal = self._wrap(self.journal, "journal", process)
+        admin.acted = journal.acted = clock.acted
+        executor = SimExecutor(process)
+        executor.run = lambda work: drive(process, work())  # type: ignore[attr-defined]
+
+        def controller(kind: str, _admin: Any) -> Any:
+            if kind == "manual":
+                return ManualController(admin)
+            return RouteController(self._wrap(RouteOf(self.world, process), "routes", process), clock)
+
+        return Ports(
+            journal=journal,
+            evidence=self._wrap(self.evidence, "evidence", process),
+            clock=clock,
+            executor=executor,  # type: ignore[arg-type]
+            make_admin=lambda: admin,
+            make_reader=lambda: self._wrap(SimReader(self.world), "reader", process),
+            make_controller=controller,
+            verifier=None,  # type: ignore[arg-type]
+            run_job=self._job,
+            owner_alive=self.owner_alive,
+        )
+
+    def _job(self, ctx: MigrationContext, act: Act) -> None:
+        """What stands for spark-submit: takes a while, and leaves its result as evidence."""
+        migration = ctx.row.migration_id
+        if act is Act.MEASURE_IMPACT:
+            ctx.clock.sleep(3.0)
+            ctx.write("impact.json", json.dumps(BASE_IMPACT))
+        elif act is Act.START_VERIFIER:
+            self.verifiers[migration].begin()
+        elif act is Act.PROVE_ORDER:
+            ctx.clock.sleep(3.0)
+            ctx.write(
+                "order_proof.json", json.dumps({"verdict": order_verdict(self.world, self._fence_file(migration))})
+            )
+
+    def _fence_file(self, migration: str) -> Any:
+        data = self.evidence.read(migration, "fence.json")
+        return None if data is None else json.loads(data)
+
+    def owner_alive(self, owner: str) -> bool | None:
+        """Whether the run of this name lives, as Airflow would tell."""
+        return next((r.alive for r in self.runs if r.owner == owner), None)
+
+    def note(self, who: str, what: str, text: str) -> None:
+        """A line of a process's log."""
+        if text.startswith(f"START BY HAND on {SOURCE}"):
+            self.kernel.after(3.0, lambda: back_by_hand(self.world))
+        if self.said.get(who) != text:
+            self.said[who] = text
+            self.history.add(who, "note", kind=what, text=text)
+
+    def broken(self, who: str, error: BaseException) -> None:
+        """A process ended with an error that is none of the product's."""
+        self.errors[who] = f"{type(error).__name__}: {error}"
+        self.last_error = error
+
+    # ------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> Result:
+        """From the beginning to the verdict."""
+        shape, h = self.scenario.shape, self.history
+        required = ["approve.plan", "switch_producers.switch"] if self.scenario.approvals == "required" else []
+        h.add("world", "world", source=SOURCE, target=TARGET, order=shape.order, budget_s=shape.budget_s,
+              groups=[c.group for c in self.world.consumers], required=required)  # fmt: skip
+        self.world.begin()
+        for hand in self.scenario.hands:
+            if hand.after:
+                self._milestones.setdefault(hand.after, []).append(hand)
+            else:
+                self.kernel.at(5.0 + hand.at, lambda hand=hand: self._lay_on(hand))
+        if self._milestones:
+            self.kernel.every(0.5, self._watch_milestones)
+        self.kernel.every(10.0, self._watch_freeze)
+        self.kernel.after(5.0, self._trigger)
+        try:
+            self.kernel.run(SAFETY_S, self._quiet_already)
+            self._heal()
+            self.kernel.run(self.kernel.now + LIVENESS_S, lambda: self.operator.gave_up or self.all_over())
+            self.kernel.run(self.kernel.now + shape.budget_s + checker.SLACK_S, self._all_wrote())
+            h.add("world", "quiet")
+            self.world.quiet = True
+            self.kernel.run(self.kernel.now + 40.0, self._all_read)
+        except OutOfTime as error:
+            self.errors["kernel"] = str(error)
+        self._end()
+        violations = checker.judge(h)
+        kinds: Counter[str] = Counter(f.kind for f in self.injector.hit)
+        kinds.update(e["hand"] for e in h.of("hand") if e["did"] is not False)
+        return Result(self.scenario, violations, self._outcome(), self.injector.calls, kinds, self.kernel.now, h)
+
+    def _trigger(self) -> None:
+        run = orchestra.DagRun(self, f"run{len(self.runs) + 1}")
+        self.runs.append(run)
+        run.begin()
+
+    def _quiet_already(self) -> bool:
+        """Nothing will come of itself any more, and every hand was laid on."""
+        return self.all_over() and self.kernel.now > self._last_hand
+
+    def _all_wrote(self) -> Callable[[], bool]:
+        """Whether every producer has written since now."""
+        events, seen, wrote = self.history.events, [len(self.history.events)], set[str]()
+
+        def all_wrote() -> bool:
+            wrote.update(e.who for e in events[seen[0] :] if e.what == "produce" and e["outcome"] == "ok")
+            seen[0] = len(events)
+            return all(i.name in wrote for p in self.world.producers for i in p.instances if i.alive)
+
+        return all_wrote
+
+    def _all_read(self) -> bool:
+        """Whether every group has read what lies in the topic that it is on."""
+        cluster = self.world.cluster
+        for consumer in self.world.consumers:
+            topic = _place(consumer)
+            if topic is None or consumer.coordinator.rebalancing:
+                return False
+            for p in range(cluster.partitions(topic) or 0):
+                bounds = cluster.bounds(topic, p)
+                if bounds is not None and cluster.committed(consumer.group, topic, p) != bounds[1]:
+                    return False
+        return True
+
+    def all_over(self) -> bool:
+        rows = self.journal.find(source=SOURCE)
+        return (
+            bool(rows)
+            and all(r.state != "open" and not r.active for r in rows)
+            and all(r.state not in ("running", "failing") for r in self.runs)
+        )
+
+    def _watch_milestones(self) -> float | None:
+        for row in self.journal.find(source=SOURCE):
+            for step in self.journal.steps(row.migration_id):
+                for hand in self._milestones.pop(step.step, []):
+                    self._last_hand = max(self._last_hand, self.kernel.now + hand.at + 1.0)
+                    self.kernel.after(hand.at, lambda hand=hand: self._lay_on(hand))
+        return -1.0 if not self._milestones or self.healed else None
+
+    def _watch_freeze(self) -> float | None:
+        """The DAG that looks every few seconds for a freeze that nobody ends."""
+        task = self._resuming
+        if task is not None and not task.stopped and task.process is not None and not task.process.over:
+            return None
+        for row in self.journal.find(source=SOURCE):
+            freeze, switch, back = (
+                self.journal.step(row.migration_id, s) for s in ("freeze", "switch_producers", "rollback")
+            )
+            if row.state != "open" or freeze is None or freeze.state not in ("intended", "undoing"):
+                continue
+            over, _ = abandoned(
+                freeze=Freeze.from_data(freeze.data),
+                owner_alive=self.owner_alive(row.owner),
+                rolling_back=back is not None and back.state == "intended",
+                pointing=switch is not None and switch.state in ("intended", "done", "undoing"),
+                now=self.kernel.time,
+            )
+            if over and self.kernel.now >= self._look_again:
+                self._look_again = self.kernel.now + (60.0 if self._resuming is not None else 0.0)
+                self._resuming = orchestra.Task(self, "watch", "resume", orchestra.watch, lambda *_: None).start()
+        return None
+
+    def _lay_on(self, hand: Hand) -> None:
+        if self.healed:
+            return
+        if hand.what in HANDS or hand.what in APP_FAULTS:
+            lay_on(self.world, hand)
+            return
+        did = self._peoples_hand(hand.what)
+        self.history.add("person", "hand", hand=hand.what, did=did, amount=hand.amount)
+
+    def _peoples_hand(self, what: str) -> object:
+        run = self.runs[-1] if self.runs else None
+        rng = self.world.rng
+        if what == "triggered_twice":
+            self._trigger()
+            return True
+        if run is None or not self.journal.find(source=SOURCE):
+            return False
+        if what == "cleared" and run.state != "deleted":
+            run.clear(rng.randrange(0, 4))
+        elif what == "marked_success":
+            run.mark_success()
+        elif what == "marked_failed" and run.state == "running":
+            run.fail("marked as failed by hand")
+        elif what == "run_deleted":
+            run.delete()
+        elif what == "run_paused":
+            run.paused_until = self.kernel.now + rng.uniform(20.0, 200.0)
+        elif what == "verifier_dies":
+            for verifier in self.verifiers.values():
+                verifier.die()
+        elif what in ("command_line", "second_advancer"):
+            orchestra.Task(self, "command", "advance", orchestra.forward, lambda *_: None, retries=0).start()
+        elif what == "resume_asked":
+            orchestra.Task(self, "command", "resume", orchestra.resume, lambda *_: None).start()
+        elif what == "rollback_asked":
+            self.roll_back()
+        else:
+            return False
+        return True
+
+    def roll_back(self, migration: str = "") -> orchestra.Task:
+        self._rollbacks += 1
+        owner = f"topic_rollback/{self._rollbacks}"
+        self._of[owner] = migration or self.migration_id()
+        return orchestra.Task(self, owner, "rollback", orchestra.rollback, self._rolled_back).start()
+
+    def _rolled_back(self, how: str, result: Any) -> None:
+        self.note("topic_rollback", "run", f"{how}: {result}"[:300])
+
+    def operator_looks(self, run: orchestra.DagRun) -> None:
+        """A run has failed: somebody clears it after a while, or rolls it back."""
+        rng = self.world.rng
+        if self.healed:
+            return
+        if run.cleared < 2 and rng.random() < 0.7:
+            again = lambda: run.clear(rng.randrange(0, 3)) if run.state == "failed" and not self.healed else None  # noqa: E731
+            self.kernel.after(rng.uniform(10.0, 60.0), again)
+        elif rng.random() < 0.5:
+            self.kernel.after(rng.uniform(10.0, 60.0), self.roll_back)
+
+    # ------------------------------------------------------------------------------------------------ liveness
+
+    def _heal(self) -> None:
+        """All faults end: what is stalled wakes, what is broken works, what was paused goes on."""
+        self.healed = self.injector.healed = self.people.healed = True
+        self._milestones.clear()
+        self.history.add("world", "healed")
+        self.world.heal()
+        for process in self.processes:
+            process.skew = 0.0
+            process._stalled_until = min(process._stalled_until, self.kernel.now)
+        for run in self.runs:
+            run.paused_until = -1.0
+        self.operator.begin()
+
+    def _end(self) -> None:
+        world, rows = self.world, []
+        for row in self.journal.find(source=SOURCE):
+            why = next((t for w, t in reversed(list(self.said.items())) if t), "")
+            rows.append(
+                {"migration": row.migration_id, "state": row.state, "active": row.active, "why": why, "ends_by": ""}
+            )
+        last = self.journal.find(source=SOURCE)
+        topics = (SOURCE, TARGET)
+        self.history.add(
+            "world", "end",
+            places={c.group: _place(c) for c in world.consumers},
+            commits={
+                (c.group, t, p): world.cluster.committed(c.group, t, p)
+                for c in world.consumers for t in topics for p in range(world.cluster.partitions(t) or 0)
+            },
+            ids={t: world.cluster.topic_id(t) for t in topics},
+            state=last[-1].state if last else "none",
+            why=rows[-1]["why"] if rows else "",
+            migrations=rows,
+            broken=self.errors,
+            instances=[i.name for p in world.producers for i in p.instances if i.alive and not self._is_persons(p)],
+            closed=self.operator.closed,
+        )  # fmt: skip
+
+    def _is_persons(self, app: Any) -> bool:
+        """Whether a person keeps it stopped: one that said no, or was never told to start it."""
+        return isinstance(app, ManualProducer) and not app.running
+
+    def _outcome(self) -> str:
+        rows = self.journal.find(source=SOURCE)
+        if not rows:
+            return "never begun"
+        row = rows[-1]
+        if row.active or row.state == "open":
+            return "stands with reason"
+        if self.operator.closed:
+            return "closed, with what is left named"
+        resumed = any(s.step == "freeze" and s.state == "undone" for s in self.journal.steps(row.migration_id))
+        return f"{row.state}, resumed on the source" if resumed and row.state == "failed" else row.state
+
+
+def _kind(app: Any) -> str:
+    return "manual" if isinstance(app, ManualProducer | ManualConsumer) else "route"
+
+
+def _place(consumer: Any) -> str | None:
+    topics = {i.topic for i in consumer.instances if i.alive and i.joined}
+    return topics.pop() if len(topics) == 1 else None
+
+
+class _True:
+    """The journal's database keeps true time."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def now(self) -> Any:
+        return self._kernel.time
+
+    def sleep(self, seconds: float) -> None:
+        raise RuntimeError("the journal does not sleep")
+
+
+def simulate(scenario: Scenario) -> Result:
+    """Run one scenario."""
+    return Simulation(scenario).run()
+
+
+__all__ = ["BASE", "Result", "Simulation", "TopicshiftError", "replace", "simulate"]

@@ -1,0 +1,88 @@
+"""What an operator does once all is healed: clears the run, marks it as failed, rolls back, and at last closes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topicshift.acts.close import close
+
+from . import orchestra
+
+if TYPE_CHECKING:
+    from .run import Simulation
+
+STUCK_S = 75.0
+"""A migration of which nothing changes for so long after all was healed gets the operator's next attempt."""
+
+
+class Operator:
+    """Follows the runbook for whatever is left open. ``gave_up``: no attempt is left."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self.gave_up = self.closed = False
+
+    def begin(self) -> None:
+        """All is healed: look every few seconds."""
+        self._attempts = [
+            self._clear_run,
+            self._clear_run,
+            self._fail_run,
+            self._roll_back_left,
+            self._clear_run,
+            self._close,
+        ]
+        self._changed = (0, self._sim.kernel.now - STUCK_S)
+        self._sim.kernel.every(5.0, self._operate)
+
+    def _operate(self) -> float | None:
+        """What an operator does with what is left: clear its run, mark it as failed, roll back; and look again."""
+        if self._sim.all_over():
+            return -1.0
+        written = sum(len(e) for e in self._sim.journal._events.values())
+        if written != self._changed[0]:
+            self._changed = (
+                written,
+                max(self._changed[1], self._sim.kernel.now) if self._changed[0] else self._changed[1],
+            )
+        if self._sim.kernel.now - self._changed[1] < STUCK_S:
+            return None
+        if not self._attempts:
+            self.gave_up = True
+            return -1.0
+        self._changed = (written, self._sim.kernel.now)
+        self._attempts.pop(0)()
+        return None
+
+    def _owning_run(self) -> orchestra.DagRun | None:
+        rows = self._sim.journal.find(source=self._sim.world.source)
+        open_ = [r for r in rows if r.active or r.state == "open"]
+        return next((r for r in self._sim.runs for row in open_ if r.owner == row.owner), None)
+
+    def _clear_run(self) -> None:
+        run = self._owning_run()
+        if run is not None and run.state != "deleted":
+            run.clear(3)
+        else:
+            orchestra.Task(self._sim, "command", "advance", orchestra.forward, lambda *_: None).start()
+
+    def _fail_run(self) -> None:
+        run = self._owning_run()
+        if run is not None and run.state == "running":
+            run.fail("marked as failed by hand")
+        else:
+            self._roll_back_left()
+
+    def _close(self) -> None:
+        """The last word: `topicshift close`, which names what is left."""
+        self.closed = True
+        for run in self._sim.runs:
+            run.stop_tasks()
+            run.state, run.alive = "failed", False
+        work = lambda ctx: close(ctx, "it does not go on", even_frozen=True)  # noqa: E731
+        orchestra.Task(self._sim, "command", "close", work, lambda *_: None).start()
+
+    def _roll_back_left(self) -> None:
+        rows = [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
+        if rows:
+            self._sim.roll_back(rows[-1].migration_id)

@@ -1,0 +1,153 @@
+"""A scenario: the shape of the world and everything that will go wrong in it, drawn from one seed before it is run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from . import faults as port_faults
+from .faults import Fault
+from .world import APP_FAULTS, HANDS, Hand, Shape
+
+MILESTONES = (
+    "create_target",
+    "freeze",
+    "fence",
+    "switch_producers",
+    "switch_consumer:g0",
+    "switch_consumer:g1",
+    "wide_deny",
+)
+"""Journal rows that a hand may wait for, so that it falls into the part of a run where it matters."""
+
+PEOPLES_HANDS = (
+    "cleared", "marked_success", "marked_failed", "run_deleted", "run_paused", "triggered_twice", "command_line",
+    "second_advancer", "resume_asked", "rollback_asked", "verifier_dies",
+)  # fmt: skip
+
+
+SPECIAL = frozenset({"plan_changes", "point_stuck", "says_no"})
+"""Wishes that are no hands of their own."""
+
+
+@dataclass(frozen=True)
+class Mood:
+    """How a person answers: seconds until the answer, what it is, and whether it comes twice."""
+
+    after: float = 5.0
+    says: str = "yes"
+    twice: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One whole run."""
+
+    seed: int
+    shape: Shape
+    faults: tuple[Fault, ...] = ()
+    hands: tuple[Hand, ...] = ()
+    moods: tuple[Mood, ...] = (Mood(),)
+    approvals: str = "required"
+    skew: float = 0.0
+    """How far the product's own clocks run ahead at first."""
+
+    @property
+    def parts(self) -> int:
+        """The number of things that go wrong in it."""
+        return len(self.faults) + len(self.hands) + sum(m != Mood(m.after) for m in self.moods)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a caller wants of the scenarios it draws."""
+
+    order: str | None = None
+    calm: bool = False
+    hands: tuple[str, ...] = field(default=())
+    """Hands that are added to each scenario: for mutants that only a certain hand can show."""
+    kinds: tuple[str, ...] = ()
+    """Fault kinds that are added to each scenario."""
+
+
+ANY = Wish()
+"""No wish in particular."""
+
+
+def draw(seed: int, wish: Wish = ANY) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")
+    order = rng.choice(("drain_first", "producers_first"))
+    shape = Shape(
+        order=wish.order or order,
+        source_partitions=rng.choice((1, 2, 2, 3)),
+        target_partitions=rng.choice((3, 3, 4, 5)),
+        producers=rng.choice((1, 2, 2)),
+        instances=rng.choice(((1,), (1, 2), (2,))),
+        groups=rng.choice((1, 2, 2)),
+        members=rng.choice(((1,), (2, 1), (1, 2))),
+        resets=rng.choice((("earliest", "latest"), ("latest",), ("earliest",))),
+        skews=rng.choice(((0.0,), (0.0,), (0.0, 0.4, -0.7), (-3.0, 0.0, 0.0, 0.5), (0.0, 1.6))),
+        budget_s=rng.choice((30, 60, 60, 120)),
+    )
+    if rng.random() < 0.2:
+        shape = replace(shape, manual_producers=rng.choice((0, 1)), manual_groups=rng.choice((0, 1, 1)))
+    base = Scenario(seed, shape, approvals=rng.choice(("required", "auto", "auto")))
+    if wish.calm:
+        return base
+    weight = rng.choice((0, 1, 1, 2, 2, 3, 3))
+    count = rng.choice((1, 3, 6, 10)) * (weight > 0)
+    faults = port_faults.draw(rng, count)
+    hands = [_app_fault(rng) for _ in range(rng.choice((0, 1, 1, 2)) * (weight > 0))]
+    hands += [_hand(rng, rng.choice(sorted(HANDS))) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
+    hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
+    hands += [_app_fault(rng, n) if n in APP_FAULTS else _hand(rng, n) for n in wish.hands if n not in SPECIAL]
+    if "plan_changes" in wish.hands:
+        base = replace(base, approvals="required")
+        hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
+    if "point_stuck" in wish.hands:
+        faults.append(Fault("slow", "routes", "write", 3, shape.budget_s * rng.uniform(0.7, 1.1)))
+    if "says_no" in wish.hands:
+        base = replace(base, approvals="required")
+    for kind in wish.kinds:
+        faults += [f for f in port_faults.draw(rng, 60) if f.kind == kind][:3]
+    skew = rng.choice((0.0, 0.0, 0.0, 0.3, -0.5, 4.0, -4.0)) if weight > 1 else 0.0
+    moods = (Mood(3.0, "no"),) if "says_no" in wish.hands else _moods(rng, weight)
+    return replace(base, faults=tuple(faults), hands=tuple(hands), moods=moods, skew=skew)
+
+
+def _moods(rng: random.Random, weight: int) -> tuple[Mood, ...]:
+    out = []
+    for _ in range(6):
+        after = rng.uniform(1.0, 8.0)
+        if rng.random() < 0.08 * weight:
+            out.append(
+                rng.choice(
+                    (Mood(rng.uniform(30, 200)), Mood(after, "no"), Mood(after, "never"), Mood(after, "yes", True))
+                )
+            )
+        else:
+            out.append(Mood(after))
+    return tuple(out)
+
+
+def _when(rng: random.Random) -> tuple[float, str]:
+    if rng.random() < 0.75:
+        return rng.choice((0.0, 0.1, 0.5, 2.0, 6.0, 20.0)) * rng.uniform(0.3, 1.5), rng.choice(MILESTONES)
+    return rng.uniform(1.0, 120.0), ""
+
+
+def _hand(rng: random.Random, what: str) -> Hand:
+    at, after = _when(rng)
+    return Hand(what, at, after)
+
+
+def _app_fault(rng: random.Random, what: str = "") -> Hand:
+    what, wished = what or rng.choice(sorted(APP_FAULTS)), what
+    at, after = _when(rng)
+    if wished:
+        at, after = rng.uniform(0.0, 3.0), rng.choice(("freeze", "freeze", "create_target", "fence"))
+    amount = rng.choice((2.0, 8.0, 20.0, 70.0, 200.0)[3 * bool(wished) :]) * rng.uniform(0.7, 1.3)
+    if what == "app_clock_step":
+        amount = rng.choice((-90.0, -5.0, -0.8, 0.8, 3.0, 60.0))
+    return Hand(what, at, after, amount)

@@ -1,0 +1,258 @@
+"""The ports of the product over the simulated world: journal, drain reader, verifier, and what stands for Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from topicshift.core.drain.decision import Tail, TailRange
+from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.ports import Claim, GroupCommits, GroupInfo, MigrationRow, PartitionOffsets, StepRow
+from topicshift.testing.fake_journal import FakeJournal
+
+from .history import History
+from .kernel import Process
+from .world import World
+
+
+class SimJournal(FakeJournal):
+    """The fake journal, which tells the history what its rows say."""
+
+    def __init__(self, clock: Any, history: History) -> None:
+        super().__init__(clock)
+        self.history = history
+
+    def _append(self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None) -> Any:
+        found = super()._append(row, kind, actor, data, at)
+        if kind in ("claimed", "reopened", "state", "replaced"):
+            self._tell_holders()
+        elif kind == "plan":
+            self.history.add("journal", "plan", migration=row.migration_id, plan_hash=data["plan_hash"])
+        elif kind in ("step_intended", "step_finished"):
+            self._tell_row(row.migration_id, data["step"])
+        return found
+
+    def _tell_holders(self) -> None:
+        held = dict(self._topics)
+        before = getattr(self, "_told", {})
+        for key in {*held, *before}:
+            if held.get(key) != before.get(key):
+                self.history.add("journal", "holds", topic=key[1], migration=held.get(key))
+        self._told = held
+
+    def _tell_row(self, migration: str, step: str) -> None:
+        row = self._steps[migration][step]
+        record = row.data.get("record") if step == "fence" else None
+        fence = None
+        offsets = _fence_offsets(record)
+        if isinstance(record, Mapping) and offsets:
+            fence = {
+                "topic_id": record.get("topic_id"),
+                "offsets": {int(p): int(o) for p, o in offsets.items()},
+            }
+        self.history.add(
+            "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch
+        )
+
+    def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
+        """As the port says; a row that was undone is told too."""
+        return super().finish(claim, step, data, state)
+
+
+class SimReader:
+    """A drain reader over the simulated cluster; nothing in it waits."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._admin = world, world.cluster
+
+    async def topic(self, name: str) -> tuple[str, int] | None:
+        """Id and partition count."""
+        info = self._admin.topic(name)
+        return None if info is None else (info.topic_id, info.partitions)
+
+    async def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
+        """Offsets of each partition asked."""
+        return self._admin.offsets(topic, list(partitions))
+
+    async def listing(self) -> GroupListing:
+        """Every group."""
+        return GroupListing(tuple(self._admin.groups()), True, "")
+
+    async def describe(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
+        """Describe groups."""
+        return self._admin.describe_groups(list(groups))
+
+    async def commits(self, groups: Sequence[str], topic: str, partitions: Iterable[int]) -> dict[str, GroupCommits]:
+        """Commits by partition."""
+        return self._admin.commits(list(groups), topic, list(partitions))
+
+    async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
+        """Read each range."""
+        out: dict[TailRange, Tail] = {}
+        for r in ranges:
+            try:
+                found = [x for x in self._admin.fetch(topic, r.partition, r.start, 10_000) if x.offset < r.end]
+            except TopicshiftError as error:
+                out[r] = Tail(found=False, complete=False, error=str(error))
+                continue
+            out[r] = Tail(found=bool(found), complete=True, records=len(found))
+        return out
+
+    async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
+        """Everything is fresh."""
+        return dict.fromkeys(starts, self._world.kernel.ms)
+
+    async def sizes(self, topic: str) -> dict[int, int]:
+        """Small."""
+        return dict.fromkeys(range(self._world.cluster.partitions(topic) or 0), 1000)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimVerifier:
+    """The armed verifier of one migration: it comes up, answers after a while, and may die."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._state: Literal["absent", "starting", "ready", "gone"] = "absent"
+        self._answers: dict[str, dict[str, Any]] = {}
+
+    def begin(self) -> None:
+        """The Spark driver is started."""
+        self._state = "starting"
+        self._world.kernel.after(self._world.rng.uniform(1.0, 4.0), self._ready)
+
+    def _ready(self) -> None:
+        if self._state == "starting":
+            self._state = "ready"
+
+    def die(self) -> None:
+        """The driver is killed; its heartbeat ends, and the Spark task is tried again after a while."""
+        if self._state in ("starting", "ready"):
+            self._state = "gone"
+            self._world.kernel.after(self._world.rng.uniform(8.0, 30.0), self._again)
+
+    def _again(self) -> None:
+        if self._state == "gone":
+            self.begin()
+
+    def state(self) -> tuple[Literal["absent", "starting", "ready", "gone"], str]:
+        """Where it is."""
+        return self._state, ""
+
+    def request(self, subject: str, certificate: bytes) -> None:
+        """Ask for one certificate."""
+        if self._state == "ready":
+            self._world.kernel.after(self._world.rng.uniform(0.3, 2.0), lambda: self._answer(subject, certificate))
+
+    def _answer(self, subject: str, certificate: bytes) -> None:
+        if self._state == "ready":
+            self._answers[subject] = {
+                "question": hashlib.sha256(certificate).hexdigest(),
+                "verdict": verdict(self._world, json.loads(certificate)),
+            }
+
+    def answer(self, subject: str) -> Mapping[str, Any] | None:
+        """The latest answer."""
+        return self._answers.get(subject)
+
+    def release(self) -> None:
+        """It may end."""
+        if self._state != "absent":
+            self._state = "gone"
+
+    def abort(self) -> None:
+        """It is called off."""
+        self._state = "absent"
+
+
+def verdict(world: World, certificate: Mapping[str, Any]) -> str:
+    """What reading says about a certificate, from the records themselves."""
+    topic, fence = certificate["topic"], certificate["fence_offsets"] or {}
+    if world.cluster.topic_id(topic) != certificate["topic_id"]:
+        return "fence_broken"
+    for p, end in fence.items():
+        bounds = world.cluster.bounds(topic, int(p))
+        if bounds is None or bounds[1] != end:
+            return "fence_broken"
+    for group in certificate["groups"]:
+        for row in group["partitions"]:
+            p = row["partition"]
+            at = world.cluster.committed(group["group"], topic, p)
+            start = row["log_start"] if at is None else at
+            if any(r.offset < fence.get(str(p), 0) for r in world.cluster.fetch(topic, p, start or 0, 10_000)):
+                return "not_drained"
+    return "verified"
+
+
+def _fence_offsets(record: Any) -> Mapping[str, int]:
+    return record["fence_offsets"] if isinstance(record, Mapping) else {}
+
+
+def order_verdict(world: World, fence: Mapping[str, Any] | None) -> str:
+    """What the order proof says, from the records themselves: nothing behind the fence, no key back in its numbers."""
+    ends = _fence_offsets(fence)
+    for p, end in ends.items():
+        bounds = world.cluster.bounds(world.source, int(p))
+        if bounds is None or bounds[1] < end:
+            return "unknown"
+    highest: dict[str, int] = {}
+    for topic in (world.source, world.target):
+        of_topic: dict[str, list[int]] = {}
+        for p in range(world.cluster.partitions(topic) or 0):
+            end = ends.get(str(p), 0) if topic == world.source else None
+            for r in world.cluster.fetch(topic, p, 0, 100_000):
+                if end is not None and r.offset >= end:
+                    return "violated"
+                of_topic.setdefault(r.key, []).append(r.seq)
+        for key, seqs in of_topic.items():
+            if min(seqs) < highest.get(key, -1):
+                return "violated"
+        for key, seqs in of_topic.items():
+            highest[key] = max(seqs)
+    return "proven"
+
+
+def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
+    """What a call that changes the world does, in the checker's words. Taken before the effect."""
+    if port == "routes" and method == "write":
+        route, have = args[0], world.routes.read(world.source)
+        before = {} if have is None else {g: e.topic for g, e in have.groups.items()}
+        released = [g for g, e in route.groups.items() if e.topic == world.target and before.get(g) != world.target]
+        return {
+            "points": route.active,
+            "pointed_before": have.active if have else world.source,
+            "released": released,
+            "migration": route.migration,
+            "state": route.state.value,
+        }
+    if method == "alter_commits":
+        return {"group": args[0], "topic": args[1]}
+    return {}
+
+
+Gather = Callable[[Mapping[str, Callable[[], Any]]], dict[str, Any]]
+
+
+class SimExecutor:
+    """Asks one question after the other; errors of the product are values, as the port says."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """The result of each call."""
+        out: dict[str, Any] = {}
+        for name, call in calls.items():
+            try:
+                out[name] = call()
+            except TopicshiftError as error:
+                out[name] = error
+        return out
+
+
+__all__ = ["SimExecutor", "SimJournal", "SimReader", "SimVerifier", "Unreadable", "describe_call", "order_verdict"]

@@ -1,0 +1,258 @@
+"""Planted violations: each rule of the checker catches what it is there for, and says nothing of a sound history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.simulation.checker import RULES, judge
+from tests.simulation.history import History
+
+Plant = Callable[["Story"], None]
+
+
+class Story:
+    """A small sound migration, written line by line, into which a violation can be planted."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.history = History(lambda: self.now)
+        self.skip: set[str] = set()
+        self.end: dict[str, Any] = {
+            "places": {"g0": "new"}, "commits": {}, "ids": {"old": "A", "new": "B"}, "state": "done", "why": "",
+            "migrations": [{"migration": "m1", "state": "done", "active": False, "why": "", "ends_by": ""}],
+            "broken": {}, "instances": ["p0-1"],
+        }  # fmt: skip
+        self.plants: dict[str, Plant] = {}
+
+    def at(self, when: float, who: str, what: str, **data: Any) -> None:
+        self.now = when
+        self.history.add(who, what, **data)
+
+    def send(
+        self, when: float, topic: str, partition: int, offset: int, seq: int, who: str = "p0-1", key: str = "k"
+    ) -> None:
+        ids = {"old": "A", "new": "B"}
+        said = {"key": key, "seq": seq, "topic": topic, "partition": partition, "offset": offset}
+        self.at(when, who, "admitted", topic=topic, key=key, seq=seq, app="p0")
+        self.at(when, who, "appended", topic_id=ids[topic], **said)
+        self.at(when, who, "produce", outcome="ok", app="p0", **said)
+
+    def get(self, when: float, topic: str, partition: int, offset: int, seq: int, key: str = "k") -> None:
+        ids = {"old": "A", "new": "B"}
+        self.at(when, "g0-1", "deliver", group="g0", topic=topic, topic_id=ids[topic], partition=partition,
+                offset=offset, key=key, seq=seq)  # fmt: skip
+
+    def done(self, when: float, *steps: str) -> None:
+        for step in steps:
+            if step not in self.skip:
+                self.at(when, "journal", "row", migration="m1", step=step, state="done", fence=None, epoch=1)
+
+    def point(self, when: float, who: str = "run1.t", **more: Any) -> None:
+        data = {"points": "new", "pointed_before": "old", "released": [], "migration": "m1", "state": "paused"} | more
+        self.at(when, who, "call", port="routes", method="write", args="", outcome="ok", began=when, **data)
+
+    def tell(self) -> list[str]:
+        """The migration, with what was planted at its moments; the rules that it breaks."""
+        for moment in ("start", "plan", "freeze", "fenced", "pointed", "released", "late"):
+            getattr(self, f"_{moment}")()
+            if moment in self.plants:
+                self.plants[moment](self)
+        self.at(300.0, "world", "quiet")
+        self.at(340.0, "world", "end", **self.end)
+        return sorted({v.rule for v in judge(self.history)})
+
+    def _start(self) -> None:
+        self.at(0.0, "world", "world", source="old", target="new", order="drain_first", budget_s=60.0, groups=["g0"],
+                required=["approve.plan", "switch_producers.switch"])  # fmt: skip
+        self.at(1.0, "journal", "holds", topic="old", migration="m1")
+        self.at(1.0, "journal", "holds", topic="new", migration="m1")
+        self.send(2.0, "old", 0, 0, 0)
+        self.get(3.0, "old", 0, 0, 0)
+
+    def _plan(self) -> None:
+        self.at(5.0, "journal", "plan", migration="m1", plan_hash="H1")
+        if "yes" not in self.skip:
+            self.at(6.0, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="yes")
+        self.at(7.0, "run1.t", "call", port="admin", method="create_topic", args="new", outcome="ok", began=7.0)
+        self.done(7.5, "create_target")
+
+    def _freeze(self) -> None:
+        self.send(9.0, "old", 0, 1, 1)
+        if "read" not in self.skip:
+            self.get(10.0, "old", 0, 1, 1)
+
+    def _fenced(self) -> None:
+        self.at(14.0, "run1.t", "saw", topic="old", complete=True, began=13.9)
+        self.at(15.0, "journal", "row", migration="m1", step="fence", state="done", epoch=1,
+                fence={"topic_id": "A", "offsets": {0: 2}})  # fmt: skip
+        self.at(15.5, "person", "answered", question="switch_producers.switch", shown="{}", said="yes")
+
+    def _pointed(self) -> None:
+        if "look" not in self.skip:
+            self.at(16.0, "run1.t", "saw", topic="old", complete="partial" not in self.skip, began=15.9)
+        self.point(60.0 if "look" in self.skip else 17.0)
+        self.send(61.0, "new", 0, 0, 2)
+
+    def _released(self) -> None:
+        self.at(62.0, "run1.t", "saw", topic="old", complete=True, began=61.9)
+        self.at(63.0, "run1.t", "call", port="routes", method="write", args="", outcome="ok", began=63.0, points="new",
+                pointed_before="new", released=["g0"], migration="m1", state="open")  # fmt: skip
+        self.get(64.0, "new", 0, 0, 2)
+        self.done(64.5, "freeze", "certificate", "verification", "switch_producers", "wide_deny", "switch_consumer:g0")
+        self.done(64.9, "order_proof")
+
+    def _late(self) -> None:
+        for n in range(5):
+            self.send(80.0 + 40 * n, "new", 0, 1 + n, 3 + n)
+            self.get(81.0 + 40 * n, "new", 0, 1 + n, 3 + n)
+            if n == 1:
+                self.at(125.0, "world", "healed")
+
+
+def test_a_sound_history_breaks_no_rule() -> None:
+    assert Story().tell() == []
+
+
+def _lost(s: Story) -> None:
+    s.send(82.0, "new", 1, 0, 99, key="other")
+
+
+def _crossed(s: Story) -> None:
+    s.send(65.0, "old", 1, 0, 1, key="j")
+    s.send(65.0, "new", 1, 0, 2, key="j")
+    s.get(66.0, "new", 1, 0, 2, key="j")
+    s.get(67.0, "old", 1, 0, 1, key="j")
+
+
+def _again(s: Story) -> None:
+    s.get(65.0, "new", 0, 0, 2)
+
+
+def _stray(s: Story) -> None:
+    s.send(15.6, "old", 0, 2, 50, who="stray", key="x")
+
+
+def _other_run(s: Story) -> None:
+    s.at(70.0, "journal", "holds", topic="old", migration="m2")
+    s.at(
+        140.0, "run1.t", "call", port="admin", method="delete_topic", args="", outcome="ok", began=140.0, migration="m1"
+    )
+
+
+def _remade(s: Story) -> None:
+    s.at(12.0, "outsider", "hand", hand="source_remade", did=True, amount=0.0)
+
+
+def _no(s: Story) -> None:
+    s.at(6.5, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="no")
+
+
+def _no_cutover(s: Story) -> None:
+    s.at(15.7, "person", "answered", question="switch_producers.switch", shown="{}", said="no")
+
+
+def _other_plan(s: Story) -> None:
+    s.at(6.6, "journal", "plan", migration="m1", plan_hash="H2")
+
+
+@pytest.mark.parametrize(
+    ("moment", "plant", "rule"),
+    [
+        ("late", _lost, "loss"),
+        ("released", _crossed, "order"),
+        ("released", _again, "duplicate"),
+        ("fenced", _stray, "fence"),
+        ("late", _other_run, "two_runs"),
+        ("freeze", _remade, "unnamed"),
+        ("fenced", _no_cutover, "approval"),
+    ],
+)
+def test_a_planted_violation_is_caught(moment: str, plant: Plant, rule: str) -> None:
+    story = Story()
+    story.plants[moment] = plant
+    assert rule in story.tell()
+
+
+@pytest.mark.parametrize(
+    ("skip", "rule"), [("yes", "approval"), ("read", "undrained"), ("look", "fence"), ("partial", "fence")]
+)
+def test_what_is_missing_is_caught(skip: str, rule: str) -> None:
+    story = Story()
+    story.skip = {skip, "look"} if skip == "partial" else {skip}
+    assert rule in story.tell()
+
+
+@pytest.mark.parametrize("step", ["freeze", "verification", "wide_deny", "switch_consumer:g0", "order_proof"])
+def test_a_step_without_its_proof_is_caught(step: str) -> None:
+    story = Story()
+    story.skip = {step}
+    assert "unproven" in story.tell()
+
+
+def test_a_partial_look_is_no_look() -> None:
+    story = Story()
+    story.skip = {"partial"}
+
+    def pointed() -> None:
+        story.at(52.0, "run1.t", "saw", topic="old", complete=False, began=51.9)
+        story.point(53.0)
+        story.send(61.0, "new", 0, 0, 2)
+
+    story._pointed = pointed  # type: ignore[method-assign]
+    assert "fence" in story.tell()
+
+
+def test_a_no_before_the_act_is_caught() -> None:
+    story = Story()
+    story.plants["start"] = lambda s: None
+    plan = story._plan
+
+    def refused() -> None:
+        story.at(5.0, "journal", "plan", migration="m1", plan_hash="H1")
+        story.at(6.0, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="no")
+        story.skip = {"yes"}
+        plan()
+
+    story._plan = refused  # type: ignore[method-assign]
+    assert "approval" in story.tell()
+
+
+def test_a_yes_to_another_plan_is_caught() -> None:
+    story = Story()
+
+    def other() -> None:
+        story.at(5.0, "journal", "plan", migration="m1", plan_hash="H2")
+        story.at(6.0, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="yes")
+        story.at(7.0, "run1.t", "call", port="admin", method="create_topic", args="new", outcome="ok", began=7.0)
+
+    story._plan = other  # type: ignore[method-assign]
+    assert "approval" in story.tell()
+
+
+def test_a_producer_left_stopped_is_caught() -> None:
+    story = Story()
+    story._late = lambda: story.at(125.0, "world", "healed")  # type: ignore[method-assign]
+    assert "left_stopped" in story.tell()
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (
+            {"migrations": [{"migration": "m1", "state": "open", "active": True, "why": "", "ends_by": "close"}]},
+            "liveness",
+        ),
+        ({"migrations": [{"migration": "m1", "state": "open", "active": True, "why": "x", "ends_by": ""}]}, "liveness"),
+        ({"broken": {"run1.t": "KeyError: 'x'"}}, "liveness"),
+    ],
+)
+def test_what_never_ends_is_caught(change: dict[str, Any], rule: str) -> None:
+    story = Story()
+    story.end |= change
+    assert rule in story.tell()
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    assert len(RULES) == 12
