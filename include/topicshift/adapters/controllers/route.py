@@ -20,6 +20,7 @@ from topicshift.core.route.acts import (
     pause_producers,
     point_groups,
     point_producers,
+    remembered,
     seconds_to_point,
 )
 from topicshift.core.route.judge import Follower, Judgement, Scene, following, is_gone, judge
@@ -149,6 +150,10 @@ class RouteController:
         acks, _ = self._store.all_acks()
         return sorted({a.group for a in acks if a.logical == act.logical and a.group and not is_gone(a, act.now_ms)})
 
+    def _live(self, logical: str) -> list[Ack]:
+        acks, _ = self._store.all_acks()
+        return [a for a in acks if a.logical == logical and not is_gone(a, self._store.broker_now())]
+
     def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
         routes, bad = self._store.read_all()
         logical, route = find_route(routes, ctx.source, ctx.target, ctx.migration)
@@ -176,7 +181,8 @@ class RouteController:
                 None if left is None else int(left.total_seconds() * 1000),
                 acked,
             )
-            wanted = decide(route, act)
+            base = route or remembered(logical, ctx.source, self._live(logical))
+            wanted = decide(base, act)
             if wanted is None:
                 return None
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from topicshift.core.errors import OwnershipLost, Refused
 from topicshift.core.route.fields import MAX_COUNT
-from topicshift.core.route.records import POINT_MARGIN_MS, Ack, GroupRoute, Route, State
+from topicshift.core.route.records import POINT_MARGIN_MS, Ack, GroupRoute, Route, State, Status
 
 GROUP_LEASE_MS = 60_000
 """The shortest pause of a group, ms."""
@@ -47,6 +47,34 @@ def obeyed_epoch(route: Route | None, acks: Iterable[Ack]) -> int:
     """The highest epoch that an instance obeyed, those left out that cannot be believed."""
     most = (route.epoch if route else 0) + EPOCH_JUMP
     return max((a.epoch for a in acks if a.epoch <= most), default=0)
+
+
+def remembered(logical: str, source: str, acks: Iterable[Ack]) -> Route | None:
+    """A route whose record was lost, as its live instances still obey it; None where nobody has obeyed one.
+
+    Without it the next act would begin from nothing, and send producers that were switched back to the source. Raises
+    ``Refused`` where instances differ, or stand in a pause whose end is lost with the record.
+    """
+    obeyed = [a for a in acks if a.logical == logical and a.epoch > 0 and a.status is not Status.GONE]
+    if not obeyed:
+        return None
+    topics = {a.topic for a in obeyed if a.role == "producer"}
+    reads: dict[str, set[str]] = {}
+    for a in obeyed:
+        if a.group is not None:
+            reads.setdefault(a.group, set()).add(a.topic)
+    mixed = [g for g, on in sorted(reads.items()) if len(on) > 1]
+    paused = sorted(a.instance for a in obeyed if a.status in (Status.PAUSED, Status.FLUSHING))
+    if len(topics) > 1 or mixed or paused:
+        what = f"producers write to {', '.join(sorted(topics))}" if len(topics) > 1 else ""
+        what = what or (f"{', '.join(paused[:5])} are paused" if paused else f"groups {', '.join(mixed)} are on two topics")
+        raise Refused(
+            f"The record of the route of {logical} was lost while {what}, so where its applications are to be cannot be "
+            "told. Wait until they agree, or write the route anew: topicshift route set."
+        )
+    groups = {g: GroupRoute(t, came_from=source if t != source else None) for g, on in reads.items() for t in on}
+    active = next(iter(topics), logical)
+    return Route(logical, active, State.OPEN, max(a.epoch for a in obeyed), groups=groups)
 
 
 def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
