@@ -10,7 +10,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
-from topicshift.core.errors import NotFound, TopicshiftError
+from topicshift.core.errors import FenceBroken, NotFound, TopicshiftError
 from topicshift.core.fence.acls import (
     RouteProducer,
     added_by,
@@ -23,6 +23,7 @@ from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.plan.model import Plan
+from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
 
 FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
@@ -33,13 +34,13 @@ def deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
     if view.record.at(Row.STOP_PRODUCERS) is StepState.INTENDED:
         ctx.finish(Row.STOP_PRODUCERS, {"stopped_at": ctx.clock.now().isoformat()})
     row = view.record.step(Row.FENCE)
-    data = row.data if row is not None and row.state.in_effect else ctx.intend(Row.FENCE, _order(ctx))
+    data = row.data if row is not None and row.state.in_effect else ctx.intend(Row.FENCE, _order(ctx, view.record))
     for note in data["notes"]:
         ctx.log(f"fence of {ctx.row.source}: {note}")
     _create(ctx, added_by(data))
 
 
-def _order(ctx: MigrationContext) -> dict[str, Any]:
+def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
     driven = ctx.driven(ctx.producers)
     answers = ctx.ports.executor.gather(
         {
@@ -54,6 +55,13 @@ def _order(ctx: MigrationContext) -> dict[str, Any]:
     topic, acls, states = answers["topic"], answers["acls"], answers["states"]
     if topic is None:
         raise NotFound(f"topic {ctx.row.source} does not exist, so there is nothing to fence. Find out who deleted it.")
+    made = record.step(Row.CREATE_TARGET)
+    planned = made.data.get("source_id") if made is not None else None
+    if planned is not None and not same_topic_id(topic.topic_id, str(planned)):
+        raise FenceBroken(
+            f"topic {ctx.row.source} was deleted and made again: its id is {topic.topic_id}, and was {planned} when the "
+            "plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
+        )
     producers = [_route_producer(s) for s in states]
     approved = [a.to_acl() for a in Plan.model_validate_json(ctx.read("plan.json")).deny]
     plan = deny_bindings(acls, ctx.row.source, producers, approved)

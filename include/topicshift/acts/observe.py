@@ -471,6 +471,8 @@ class _Look:
         info = self._answer("source")
         if isinstance(info, Unknown):
             return info
-        known = self._fence_row().get("topic_id")
+        made = self.record.step(Row.CREATE_TARGET)
+        planned = made.data.get("source_id") if made is not None else None
+        known = planned or self._fence_row().get("topic_id")
         same = info is not None and (known is None or same_topic_id(info.topic_id, str(known)))
         return SourceFact(exists=info is not None, same=same)

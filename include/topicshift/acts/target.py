@@ -104,6 +104,7 @@ def _order(ctx: MigrationContext, seen: TopicInfo | None) -> dict[str, Any]:
     before = ctx.admin.acls() if wanted else frozenset()
     return {
         **shape,
+        "source_id": plan.source.topic_id if plan.source is not None else None,
         "ours": seen is None,
         "topic_id": seen.topic_id if seen is not None else None,
         "acls_added": [asdict(a) for a in wanted if a not in before],

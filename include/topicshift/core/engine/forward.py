@@ -229,7 +229,7 @@ def target_made(view: View) -> Decision | None:
     return act(Act.CREATE_TARGET, "the target is not made yet")
 
 
-@rule(lambda r: r.done(Row.CREATE_TARGET) and not all_moved(r), Fact.TARGET)
+@rule(lambda r: r.done(Row.CREATE_TARGET), Fact.TARGET)
 def target_stands(view: View) -> Decision | None:
     """Nobody is stopped for, or sent to, a target that is not the one that was planned and made."""
     target = view.target
@@ -247,6 +247,18 @@ def target_stands(view: View) -> Decision | None:
 
 
 # -------------------------------------------------------------------------------------------- before the freeze
+
+
+@rule(before_freeze, Fact.SOURCE, step=Step.STOP_PRODUCERS)
+def source_is_planned(view: View) -> Decision | None:
+    """No freeze begins for a topic that took the place of the one that was planned for."""
+    source = view.source
+    if isinstance(source, Unknown):
+        return wait(f"{view.record.source} cannot be described: {source.why}")
+    if source.exists and source.same:
+        return None
+    what = "was deleted and made again since the plan was made" if source.exists else "does not exist any more"
+    return stop("Refused", f"{view.record.source} {what}; close this migration, and plan anew")
 
 
 @rule(before_freeze, Fact.PRODUCERS, step=Step.STOP_PRODUCERS)
