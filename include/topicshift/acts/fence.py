@@ -59,8 +59,8 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
     planned = made.data.get("source_id") if made is not None else None
     if planned is not None and not same_topic_id(topic.topic_id, str(planned)):
         raise FenceBroken(
-            f"topic {ctx.row.source} was deleted and made again: its id is {topic.topic_id}, and was {planned} when the "
-            "plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
+            f"topic {ctx.row.source} was deleted and made again: its id is {topic.topic_id}, and was {planned} when "
+            "the plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
         )
     producers = [_route_producer(s) for s in states]
     approved = [a.to_acl() for a in Plan.model_validate_json(ctx.read("plan.json")).deny]

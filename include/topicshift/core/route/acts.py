@@ -67,10 +67,10 @@ def remembered(logical: str, source: str, acks: Iterable[Ack]) -> Route | None:
     paused = sorted(a.instance for a in obeyed if a.status in (Status.PAUSED, Status.FLUSHING))
     if len(topics) > 1 or mixed or paused:
         what = f"producers write to {', '.join(sorted(topics))}" if len(topics) > 1 else ""
-        what = what or (f"{', '.join(paused[:5])} are paused" if paused else f"groups {', '.join(mixed)} are on two topics")
+        what = what or (f"{', '.join(paused[:5])} are paused" if paused else f"{', '.join(mixed)} are on two topics")
         raise Refused(
-            f"The record of the route of {logical} was lost while {what}, so where its applications are to be cannot be "
-            "told. Wait until they agree, or write the route anew: topicshift route set."
+            f"The record of the route of {logical} was lost while {what}, so where its applications are to be cannot "
+            "be told. Wait until they agree, or write the route anew: topicshift route set."
         )
     groups = {g: GroupRoute(t, came_from=source if t != source else None) for g, on in reads.items() for t in on}
     active = next(iter(topics), logical)
