@@ -306,7 +306,12 @@ def _forward(facts: Facts, e: Event) -> str | None:
 
 def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
     """No act towards the target once a look at the source could have shown a write past the fence."""
-    for fence in _fences(facts):
+    fences = _fences(facts)
+    for e in facts.events:
+        what = _forward(facts, e)
+        if what is not None and not any(f.at <= e["began"] < f.until for f in fences):
+            yield Violation("fence", f"{e.who} {what} while no fence is in force", e.at)
+    for fence in fences:
         late = sorted(a.at for a in facts.appended.values() if fence.past(a))
         for e in facts.events:
             what = _forward(facts, e)
@@ -334,7 +339,11 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
 def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
     """A group is released, and (drain_first) producers are pointed, only when all up to the fence was read in truth."""
     for fence in _fences(facts):
-        due = [a for a in facts.appended.values() if a["topic_id"] == fence.topic_id and not fence.past(a)]
+        due = [
+            a
+            for a in facts.appended.values()
+            if a["topic_id"] == fence.topic_id and a["offset"] < fence.offsets.get(a["partition"], 0)
+        ]
         for e in facts.events:
             what = _forward(facts, e)
             if what is None or not fence.at <= e["began"] < fence.until:

@@ -134,9 +134,9 @@ _mutant(
 
 
 def _seat_for_all(real: Any) -> Any:
-    def take(self: Any, claim: Any, act: str, subject: str, holder: str, *, lasts_s: float) -> Any:
+    def take(self: Any, claim: Any, *args: Any, **kwargs: Any) -> Any:
         self._seats.pop(claim.migration_id, None)
-        return real(self, claim, act, subject, holder, lasts_s=lasts_s)
+        return real(self, claim, *args, **kwargs)
 
     return take
 

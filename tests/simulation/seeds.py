@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .scenario import Scenario
+from .faults import Fault
+from .scenario import Mood, Scenario
 from .world import Hand, Shape
 
 _SMALL = Shape(producers=1, groups=1)
@@ -19,6 +20,18 @@ KEPT: dict[str, Scenario] = {
     ),
     "the target's ACL is removed after the last group": Scenario(
         1094, _SMALL, hands=(Hand("target_acl_removed", 4.0, "switch_consumer:g0"),)
+    ),
+    "the fence is lifted for a resume that is called off": Scenario(
+        8394,
+        Shape(source_partitions=2, target_partitions=4, instances=(2,), resets=("earliest",)),
+        faults=(
+            Fault("lost", "routes", "write", 3, 0.5689218906675662),
+            Fault("kill_after", "journal", "finish", 6),
+            Fault("partial", "reader", "*", 31),
+        ),
+        hands=(Hand("route_unreadable", 9.148366165509747, "", 24.23245186651251),),
+        moods=(Mood(4.516465635970091),),
+        approvals="auto",
     ),
 }
 """What went wrong, and the scenario that shows it."""

@@ -149,6 +149,10 @@ def _no(s: Story) -> None:
     s.at(6.5, "person", "answered", question="approve.plan", shown='{"plan_hash": "H1"}', said="no")
 
 
+def _lifted(s: Story) -> None:
+    s.at(15.8, "journal", "row", migration="m1", step="fence", state="undone", fence=None, epoch=1)
+
+
 def _no_cutover(s: Story) -> None:
     s.at(15.7, "person", "answered", question="switch_producers.switch", shown="{}", said="no")
 
@@ -167,6 +171,7 @@ def _other_plan(s: Story) -> None:
         ("late", _other_run, "two_runs"),
         ("freeze", _remade, "unnamed"),
         ("fenced", _no_cutover, "approval"),
+        ("fenced", _lifted, "fence"),
     ],
 )
 def test_a_planted_violation_is_caught(moment: str, plant: Plant, rule: str) -> None:

@@ -133,7 +133,7 @@ class Model:
         state = MigrationState.DONE if w.over else MigrationState.OPEN
         answers = {ask.value: v.Answer("yes") for ask in v.Ask}
         where = {
-            p: v.Whereabouts("stopped") if a == "stopped" else v.Whereabouts("running", a)  # type: ignore[arg-type]
+            p: v.Whereabouts("stopped", "source") if a == "stopped" else v.Whereabouts("running", a)  # type: ignore[arg-type]
             for p, a in zip(PRODUCERS, w.at, strict=True)
         }
         drained = {

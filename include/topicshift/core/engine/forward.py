@@ -172,7 +172,7 @@ def _nobody_on_target(view: View) -> bool:
         return False
     if view.record.released or switched(view.record):
         return False
-    return not any(seen(view, p).side != "source" for p in driven(view))
+    return all(seen(view, p).side == "source" or seen(view, p).absent for p in driven(view))
 
 
 def start_over(view: View, why: str) -> Decision | None:
