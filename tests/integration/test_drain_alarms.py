@@ -56,14 +56,13 @@ def test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well(
         )
         ends = kit.ends(topic, 2)
         store = evidence_from_env()
-        fence = {"topic": topic, "topic_id": kit.topic_id(topic), "partitions": 2, "fence_offsets": ends, "samples": []}
-        fence |= {"began_at": "2026-01-01T00:00:00+00:00", "taken_at": "2026-01-01T00:00:01+00:00", "settings": {}}
-        store.write(claim.migration_id, "fence.json", json.dumps({**fence, "acls_before": [], "acls_added": []}))
+        fence = {"topic": topic, "topic_id": kit.topic_id(topic), "taken_at": "2026-01-01T00:00:01+00:00"}
         trigger = DrainTrigger(
             kafka_conn_id="kafka_of_test",
             migration_id=claim.migration_id,
             inputs={**DrainInputs(topic, declared=(group,), compare=False).values(), "readers": []},
             deadline=time.time() + 60,
+            fence={**fence, "fence_offsets": ends},
             progress_name="drain_progress.json",
             owner=claim.owner,
             epoch=claim.epoch,

@@ -59,7 +59,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "raises an alarm that says why it may be stuck": ("test_a_group_that_stands_still_raises_an_alarm",),
     "Who was told stands in the audit trail": ("test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well",),
     "never ends the wait": ("test_a_stuck_group_is_told_to_people_and_the_end_of_it_as_well",),
-    "**offered to a person to abort**": ("test_a_hanging_one_is_offered_and_aborted_on_a_yes_to_exactly_it",),
+    "**offered to a person to abort**": ("test_a_hanging_transaction_is_explained_and_ends_on_a_yes_to_exactly_it",),
     "**Lost unread is not drained.**": ("case delete_records_past_commit", "case never_committed_expired"),
     "**A topic that nobody reads is unknown,**": ("case no_groups",),
     "**A commit beyond the end is unknown:**": ("case committed_beyond_end",),
@@ -106,7 +106,7 @@ def test_asking_leaves_no_trace(broker: EmbeddedBroker, tmp_path: Path, ask: Ask
             return groups, admin.commits(groups, topic, [0]), admin.offsets(topic), admin.topic_names()
 
         before = world()
-        code, out, _ = ask("--topic", topic)
+        code, out, _ = ask("--topic", topic, "--json")
         assert (code, "nothing_readable" in out) == (0, True), "the tail was read"
         assert world() == before
 

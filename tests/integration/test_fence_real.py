@@ -50,6 +50,7 @@ class Migration(RealWorld):
         if broker.authorizer:
             admin.create_acls(self.grants)
         super().__init__(broker, admin, source, **changes)
+        admin.alter_commits(self.group, source, dict.fromkeys(range(3), 0))  # a group that does not exist blocks a plan
 
     def fence(self, patience_s: float = 20.0) -> FenceRecord:
         """Go as far as the fence. Raises ``Transient`` with what it waits for after so many seconds."""

@@ -193,9 +193,8 @@ def test_a_failed_task_is_told_by_its_cause(spark: SparkSession) -> None:
         raise RuntimeError("the disk is full")
         yield from batches
 
-    with pytest.raises(Exception, match="stage") as caught:
+    with pytest.raises(Exception, match="the disk is full") as caught:
         spark.range(4).mapInArrow(broken, "id bigint").collect()
-    assert len(str(caught.value)) > 500
     assert "the disk is full" in first_cause(caught.value)[:200]
 
 

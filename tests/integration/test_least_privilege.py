@@ -148,9 +148,12 @@ def test_every_table_of_the_page_was_read() -> None:
 
 
 def test_the_orchestrators_rights_are_enough_for_a_migration(world: World) -> None:
-    legacy = Acl("TOPIC", world.source, "LITERAL", "User:legacy", "*", "WRITE", "ALLOW")
-    world.super.create_acls([legacy])
-    world.given.add(legacy)
+    writers = {
+        Acl("TOPIC", world.source, "LITERAL", f"User:{name}", "*", "WRITE", "ALLOW") for name in ("legacy", "checkout")
+    }
+    world.super.create_acls(writers)
+    world.given |= writers
+    world.super.alter_commits(world.group, world.source, {0: 0})
     world.grant("topicshift", ORCHESTRATOR)
     config = world.broker.config("topicshift")
     with KafkaAdmin(config, timeout_s=5) as admin:

@@ -257,7 +257,7 @@ class World:
         if act is Act.START_VERIFIER:
             self.verifier.start()
         elif act is Act.MEASURE_IMPACT:
-            impact = IMPACT | {"candidates": [{"partitions": 6, "max_partition_share": 0.2}]}
+            impact = IMPACT | {"topic": self.spec.source, "candidates": [{"partitions": 6, "max_partition_share": 0.2}]}
             ctx.write("impact.json", json.dumps(impact))
         else:
             ctx.write("order_proof.json", json.dumps({"verdict": self.proof, "checks": [], "reason": ""}))

@@ -196,7 +196,8 @@ def _read(  # noqa: C901 - one loop over one consumer, whose state its branches 
         while open_ and time.monotonic() < deadline and not stop.is_set():
             moved: set[int] = set()
             for message in consumer.consume(num_messages=2000, timeout=0.05):
-                p = message.partition()
+                # An error of the client as a whole bears no topic, and a partition that means nothing.
+                p = message.partition() if message.topic() == topic else None
                 if p in moved:
                     continue  # fetched before the seek
                 queue = open_.get(p) if p is not None else None

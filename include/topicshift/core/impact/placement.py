@@ -53,20 +53,24 @@ class Placement(Model):
         said = [f"{self.reason}." if self.reason else ""]
         if self.unread:
             said.append(f"The offsets of partitions {listed(self.unread)} are not known.")
+        named = self.missed
         if self.missed:
-            shares = [s.predicted or 0 for s in self.shares if s.partition in self.missed]
-            # What an application leaves out that counts to fewer partitions are the last ones.
-            last = self.missed[-1] == len(self.shares) - 1 and len(self.missed) == self.missed[-1] - self.missed[0] + 1
+            # What an application leaves out that counts to fewer partitions are the last ones, also those of them for
+            # which too few records were predicted to be missed.
+            rest = list(range(self.missed[0], len(self.shares)))
+            last = set(rest) <= set(self.empty)
+            named = rest if last else self.missed
+            shares = [s.predicted or 0 for s in self.shares if s.partition in named]
             why = (
                 f"a producer may have a partition count of {self.missed[0]} in its configuration"
                 if last
                 else "no key that belongs there was written yet, or a producer places its keys by a rule of its own"
             )
             said.append(
-                f"Nothing is in partitions {listed(self.missed)}, for which {sum(shares):.1%} of the records were "
+                f"Nothing is in partitions {listed(named)}, for which {sum(shares):.1%} of the records were "
                 f"predicted: {why}."
             )
-        if waiting := [p for p in self.empty if p not in self.missed]:
+        if waiting := [p for p in self.empty if p not in named]:
             said.append(f"Nothing is in partitions {listed(waiting)} yet.")
         for p in self.off[:3]:
             one = next(s for s in self.shares if s.partition == p)
