@@ -55,6 +55,18 @@ def test_what_a_person_moves_is_asked_for_and_seen_before_anything_goes_on() -> 
     assert w.events("group_switched")[0]["seeded"] == {str(p): 0 for p in range(6)}
 
 
+def test_producers_that_a_person_stopped_wait_for_no_gate() -> None:
+    """They stand still under no clock, so the freeze begins, though a group fell behind since the question was asked."""
+    world = World(**BY_HAND)
+    asking = world.asks(until=Step.STOP_PRODUCERS)
+    world.write(records=50)
+    assert world.state(Row.FREEZE) is None
+    moves(world, "legacy", None)
+    world.answer(asking)
+    world.advance(until=Step.STOP_PRODUCERS)
+    assert world.state(Row.FREEZE) == "intended"
+
+
 def test_a_group_is_seeded_at_the_log_start_and_keeps_what_it_has() -> None:
     w = World(**BY_HAND | {"producers": [{"name": "checkout", "principal": "User:checkout"}]})
     asking = w.asks()

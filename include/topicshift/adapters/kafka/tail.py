@@ -197,10 +197,10 @@ def _read(  # noqa: C901 - one loop over one consumer, whose state its branches 
             moved: set[int] = set()
             for message in consumer.consume(num_messages=2000, timeout=0.05):
                 # An error of the client as a whole bears no topic, and a partition that means nothing.
-                p = message.partition() if message.topic() == topic else None
+                p = -1 if message.topic() is None else message.partition()
                 if p in moved:
                     continue  # fetched before the seek
-                queue = open_.get(p) if p is not None else None
+                queue = open_.get(p)
                 error = message.error()
                 if queue is None:
                     if error is not None and error.name() not in ("_PARTITION_EOF", NO_GROUP):

@@ -317,8 +317,14 @@ def verifier_started(view: View) -> Decision | None:
 
 @rule(before_freeze, Fact.GATE, Fact.VERIFIER, Fact.PRODUCERS, Fact.GROUPS, step=Step.STOP_PRODUCERS)
 def gate(view: View) -> Decision | None:
-    """No freeze begins unless it would end within its budget, everybody answers, and the verifier lives."""
+    """No freeze begins unless it would end within its budget, everybody answers, and the verifier lives.
+
+    Once a person has stopped producers they stand still already: to wait for the groups then would freeze them under no
+    clock, and whether somebody writes on is for the fence to find out.
+    """
     found = view.gate
+    if view.answer(Ask.STOP_BY_HAND).said == "yes" and not isinstance(found, Unknown):
+        found = replace(found, waits=())
     waits = [] if not isinstance(found, Unknown) else [f"the gate cannot be judged: {found.why}"]
     if not isinstance(found, Unknown):
         waits += found.waits
