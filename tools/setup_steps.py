@@ -420,7 +420,9 @@ def archive_classes(java: Java) -> None:
     """
     release = java.home / "release"
     warm_up = ROOT / "tools" / "spark_warm_up.py"
-    jars = sorted(jar.name for jar in pyspark_jars().glob("*.jar"))
+    # The JVM turns an archive down without a word where a jar has another size or time than when it was made.
+    found = [(jar.name, jar.stat()) for jar in pyspark_jars().glob("*.jar")]
+    jars = sorted(f"{name} {stat.st_size} {int(stat.st_mtime)}" for name, stat in found)
     wanted = digest(jars, str(java.home), release.read_text() if release.exists() else "", warm_up, str(VENV))
     if read_stamp("class-archive").get("inputs") == wanted and CLASS_ARCHIVE.exists():
         return
