@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.e2e.small import Run
 from tests.integration.test_fence_real import hang
 
+from lab.rights import allow, grant
 from lab.stack import ORCHESTRATOR, Stack
 from topicshift.adapters.kafka.admin import KafkaAdmin
 
@@ -37,6 +38,7 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
     read = [TopicPartition(topic, p, end) for p, end in ends.items()]
     commits = ConsumerGroupTopicPartitions("hanging-ledger", read)
     native.alter_consumer_group_offsets([commits])["hanging-ledger"].result(30)
+    grant(config, allow("till", "TOPIC", topic, "WRITE", "DESCRIBE"))
     hang(Source(), stack.broker, partition=1)  # type: ignore[arg-type]
     spec: dict[str, Any] = {
         "source": topic,
