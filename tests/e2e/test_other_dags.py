@@ -191,7 +191,7 @@ def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its
     states = late.states()
     assert states["create_target.create"] == "success" and states["stop_producers.ready"] == "failed"
     assert states["stop_producers.fence"] == "upstream_failed"
-    assert "this run might begin its freeze ended" in late.log("stop_producers.ready")
+    assert "in which this run might begin its freeze is over" in late.log("stop_producers.ready")
     (row,) = journal.find(source=topic.name)
     assert row.spec == spec.model_dump(mode="json") and row.owner == f"{dag_id}/{late.run_id}"
     assert journal.step(row.migration_id, "freeze") is None
