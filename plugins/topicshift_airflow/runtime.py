@@ -19,9 +19,8 @@ from topicshift.core.errors import NotFound, Refused, SpecError, TopicshiftError
 from topicshift.core.spec.model import Spec
 
 if TYPE_CHECKING:
-    from topicshift.acts.context import MigrationContext, Ports
-    from topicshift.adapters.kafka.reader import KafkaDrainReader
-    from topicshift.ports import ClusterAdmin, Controller, Journal, MigrationRow
+    from topicshift.acts.context import MigrationContext
+    from topicshift.ports import Journal, MigrationRow
 
 log = logging.getLogger("topicshift")
 # A client that tells of every connection would bury what a step has to say in the task's log.
@@ -179,58 +178,6 @@ def holder_of(context: Mapping[str, Any]) -> str:
     return f"airflow:{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.try_number}"
 
 
-def make_ports(opened: Journal, row: MigrationRow, spec: Spec, stack: ExitStack) -> Ports:
-    """The ports of a task. Clients are made when they are first used, and closed by ``stack``."""
-    from topicshift.acts.context import Ports
-    from topicshift.adapters.clock import SystemClock
-    from topicshift.adapters.evidence import evidence_from_env
-    from topicshift.adapters.executor import ThreadExecutor
-    from topicshift.adapters.readers import evidence_source
-    from topicshift.adapters.verifier import FileVerifier
-
-    clock, known = SystemClock(), dict[str, str]()
-
-    def config() -> dict[str, str]:
-        known.update(known or kafka_config(spec.kafka_conn_id))
-        return known
-
-    def admin() -> ClusterAdmin:
-        from topicshift.adapters.kafka.admin import KafkaAdmin
-
-        made = KafkaAdmin(config())
-        stack.callback(made.close)
-        return made
-
-    def reader() -> KafkaDrainReader:
-        from topicshift.adapters.kafka.reader import KafkaDrainReader
-
-        made = KafkaDrainReader.from_config(config())
-        stack.callback(made.connection.close)
-        return made
-
-    def controller(kind: str, cluster: ClusterAdmin) -> Controller:
-        from topicshift.adapters.controllers import ControllerEnv
-        from topicshift.adapters.controllers import controller as make
-
-        return make(kind, ControllerEnv(config(), cluster, clock))
-
-    executor = ThreadExecutor()
-    stack.callback(executor.close)
-    return Ports(
-        journal=opened,
-        evidence=evidence_from_env(),
-        clock=clock,
-        executor=executor,
-        make_admin=admin,
-        make_reader=reader,
-        make_controller=controller,
-        verifier=FileVerifier(row.migration_id, clock),
-        owner_alive=owner_alive,
-        impact_page=impact_page,
-        reader_evidence=lambda s: evidence_source([r.model_dump(mode="json") for r in s.readers], s.source),
-    )
-
-
 def impact_page(impact: Mapping[str, Any], sizing: Any) -> str:
     """``impact.html``, drawn with the partition count that was worked out from rates."""
     from topicshift.reporting.impact import render
@@ -259,6 +206,7 @@ def open_context(
     Raises ``Refused`` when the run owns none (plan was never run, or a rollback has taken it over).
     """
     from topicshift.acts.context import MigrationContext
+    from topicshift.commands.wiring import make_ports
     from topicshift.ports import Claim
 
     owner = owner_of(context)
@@ -268,7 +216,14 @@ def open_context(
             opened.take_over(row.migration_id, owner)
             row = opened.current(row.migration_id)
         spec = Spec.model_validate(dict(row.spec))
-        ports = make_ports(opened, row, spec, stack)
+        ports = make_ports(
+            opened,
+            row,
+            lambda: kafka_config(spec.kafka_conn_id),
+            stack,
+            owner_alive=owner_alive,
+            impact_page=impact_page,
+        )
         ctx = MigrationContext(
             ports,
             row,

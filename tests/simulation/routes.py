@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from topicshift.core.route.client import ConsumerClient, Identity, ProducerClient
 from topicshift.core.route.clocks import Now
-from topicshift.core.route.records import Ack, BadAck, Route, RouteFormatError, parse_route, read_ack, serialise_ack
+from topicshift.core.route.records import Route, parse_route, read_ack, serialise_ack
 from topicshift.testing.fake_controllers import FakeRouteStore
 
 from .kernel import BASE_MS, Kernel, Process
@@ -36,38 +36,17 @@ class BrokersClock:
         raise RuntimeError("the brokers do not sleep")
 
 
-_read_ack = functools.lru_cache(maxsize=4096)(read_ack)
-_parse = functools.lru_cache(maxsize=4096)(parse_route)
-
-
 class RouteLog(FakeRouteStore):
-    """Both topics of the route. Whoever listens looks soon after each record."""
+    """Both topics of the route. Whoever listens looks soon after each record; each record is parsed once."""
+
+    parse = staticmethod(functools.lru_cache(maxsize=4096)(parse_route))
+    read_ack = staticmethod(functools.lru_cache(maxsize=4096)(read_ack))
 
     def __init__(self, world: World) -> None:
         super().__init__(BrokersClock(world.kernel))
         self._world = world
         self.listeners: list[Any] = []
         self.unreadable_until = -1.0
-
-    def read_all(self) -> tuple[dict[str, Route], dict[str, str]]:
-        """Every route, and what is wrong with those that are not understood."""
-        routes: dict[str, Route] = {}
-        bad: dict[str, str] = {}
-        for record in self.log.read()[0]:
-            key = record.key.decode()
-            routes.pop(key, None)
-            bad.pop(key, None)
-            if record.value is not None:
-                try:
-                    routes[key] = _parse(record.value, key, record.broker_ms)
-                except RouteFormatError as exc:
-                    bad[key] = str(exc)
-        return routes, bad
-
-    def all_acks(self) -> tuple[list[Ack], list[BadAck]]:
-        """The latest word of every instance."""
-        read = [_read_ack(key.encode(), value, at) for key, (value, at) in self.said.items()]
-        return [a for a in read if isinstance(a, Ack)], [a for a in read if isinstance(a, BadAck)]
 
     def write(self, route: Route, expect_epoch: int | None, **more: Any) -> Route:
         """Compare-and-set, told to the history."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.errors import TopicshiftError, Unreadable
-from topicshift.ports import Claim, GroupCommits, GroupInfo, MigrationRow, PartitionOffsets, StepRow
+from topicshift.ports import Claim, MigrationRow, StepRow
+from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_journal import FakeJournal
 
 from .history import History
@@ -62,39 +63,23 @@ class SimJournal(FakeJournal):
         return super().finish(claim, step, data, state)
 
 
-class SimReader:
+class SimReader(AdminDrainReader):
     """A drain reader over the simulated cluster; nothing in it waits."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._admin = world, world.cluster
-
-    async def topic(self, name: str) -> tuple[str, int] | None:
-        """Id and partition count."""
-        info = self._admin.topic(name)
-        return None if info is None else (info.topic_id, info.partitions)
-
-    async def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
-        """Offsets of each partition asked."""
-        return self._admin.offsets(topic, list(partitions))
+        super().__init__(world.cluster)
+        self._world = world
 
     async def listing(self) -> GroupListing:
         """Every group."""
         return GroupListing(tuple(self._admin.groups()), True, "")
-
-    async def describe(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
-        """Describe groups."""
-        return self._admin.describe_groups(list(groups))
-
-    async def commits(self, groups: Sequence[str], topic: str, partitions: Iterable[int]) -> dict[str, GroupCommits]:
-        """Commits by partition."""
-        return self._admin.commits(list(groups), topic, list(partitions))
 
     async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
         """Read each range."""
         out: dict[TailRange, Tail] = {}
         for r in ranges:
             try:
-                found = [x for x in self._admin.fetch(topic, r.partition, r.start, 10_000) if x.offset < r.end]
+                found = [x for x in self._world.cluster.fetch(topic, r.partition, r.start, 10_000) if x.offset < r.end]
             except TopicshiftError as error:
                 out[r] = Tail(found=False, complete=False, error=str(error))
                 continue

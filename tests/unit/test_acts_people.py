@@ -56,7 +56,7 @@ def test_what_a_person_moves_is_asked_for_and_seen_before_anything_goes_on() -> 
 
 
 def test_producers_that_a_person_stopped_wait_for_no_gate() -> None:
-    """They stand still under no clock, so the freeze begins, though a group fell behind since the question was asked."""
+    """They stand still under no clock, so the freeze begins, though a group fell behind meanwhile."""
     world = World(**BY_HAND)
     asking = world.asks(until=Step.STOP_PRODUCERS)
     world.write(records=50)

@@ -18,8 +18,9 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
+from topicshift.adapters.spark import properties_text
 from topicshift_airflow.operators import spark
-from topicshift_airflow.operators.spark import SparkJobOperator, properties_text, spark_job
+from topicshift_airflow.operators.spark import SparkJobOperator, spark_job
 
 SECRET = "pa\\ss;word=1"
 

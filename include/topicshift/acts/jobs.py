@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,13 @@ def give(job: Job, folder: Path) -> list[str]:
     return [str(folder / a) if a in job.given else a for a in job.arguments]
 
 
-def keep(ctx: MigrationContext, folder: Path, result: str) -> dict[str, str]:
-    """Make evidence of what a job left in ``folder``, ``result`` last: with it the job counts as done. Returns URLs."""
+def keep(write: Callable[[str, bytes], str], folder: Path, result: str) -> dict[str, str]:
+    """Make evidence of what a job left in ``folder``, ``result`` last: with it the job counts as done.
+
+    ``write`` stores one file by its name and returns its URL. Returns the URLs by name.
+    """
     files = [f for f in sorted(folder.iterdir()) if f.suffix in (".json", ".html")]
-    return {f.name: ctx.write(f.name, f.read_bytes()) for f in sorted(files, key=lambda f: f.name == result)}
+    return {f.name: write(f.name, f.read_bytes()) for f in sorted(files, key=lambda f: f.name == result)}
 
 
 RESULTS: Mapping[Act, str] = {Act.MEASURE_IMPACT: "impact.json", Act.PROVE_ORDER: "order_proof.json"}

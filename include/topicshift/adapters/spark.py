@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,11 +53,16 @@ def properties_text(properties: Mapping[str, str]) -> str:
 def write_secrets(config: Mapping[str, Any]) -> Path:
     """Write the Java client properties of a librdkafka config into a new folder of mode 0700; returns the file (0600).
 
-    The caller removes the folder.
+    The caller removes the folder; where writing fails, none is left.
     """
+    text = properties_text(java_properties(config))
     path = Path(tempfile.mkdtemp(prefix="topicshift-spark-")) / "client.properties"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        out.write(properties_text(java_properties(config)))
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+            out.write(text)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -290,7 +289,7 @@ def print_text(certificate: DrainCertificate) -> None:
         out.print(f"[bold]{reason.value}[/]{of}: {escape(why or told.meaning)}\n  do: {escape(told.remedy)}")
     for unread in certificate.errors[:_ERRORS]:
         where = [unread.group] if unread.group else []
-        where += [f"partitions {_some(unread.partitions)}"] if unread.partitions else []
+        where += [f"partitions {listed(unread.partitions)}"] if unread.partitions else []
         out.print(f"[bold]not read[/] {escape(', '.join(where) or certificate.topic)}: {escape(unread.error)}")
     if len(certificate.errors) > _ERRORS:
         out.print(f"and {len(certificate.errors) - _ERRORS} more; --json has all of them")
@@ -298,15 +297,3 @@ def print_text(certificate: DrainCertificate) -> None:
         out.print(escape(transaction.line(certificate.topic, int(time.time() * 1000))))
     for alarm in certificate.alarms:
         out.print(f"[bold]{alarm.code}[/] {escape(alarm.group)}: {escape(alarm.text)}")
-
-
-def _some(partitions: Sequence[int]) -> str:
-    """Partitions as ranges: ``0-3, 7``; at most eight of them."""
-    runs: list[list[int]] = []
-    for p in sorted(partitions):
-        if runs and p == runs[-1][1] + 1:
-            runs[-1][1] = p
-        else:
-            runs.append([p, p])
-    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in runs[:8]]
-    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")

@@ -44,7 +44,7 @@ class JobRunner:
         if not result.exists():
             code = process.returncode
             raise Unreadable(f"The Spark job for {act.value} left no result (exit code {code}). See {folder}/log.")
-        keep(ctx, folder, RESULTS[act])
+        keep(ctx.write, folder, RESULTS[act])
         said = json.loads(result.read_bytes())
         ctx.event("spark_job", {"job": act.value, "verdict": said.get("verdict"), "seconds": said.get("seconds")})
 

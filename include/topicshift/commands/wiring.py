@@ -9,6 +9,7 @@ from typing import Any
 
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.core.engine.words import Act
+from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
 from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow
 
@@ -21,10 +22,12 @@ def make_ports(
     *,
     owner_alive: Callable[[str], bool | None] = lambda _: None,
     run_job: Callable[[MigrationContext, Act], None] | None = None,
+    impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None,
 ) -> Ports:
     """The ports of one advancer. Clients are made when they are first used, and closed by ``stack``.
 
-    ``config`` gives librdkafka properties; it is called when a client is first needed. ``run_job`` runs Spark jobs.
+    ``config`` gives librdkafka properties; it is called when a client is first needed. ``run_job`` runs Spark jobs;
+    ``impact_page`` draws ``impact.html`` anew.
     """
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.evidence import evidence_from_env
@@ -70,5 +73,6 @@ def make_ports(
         verifier=FileVerifier(row.migration_id, clock),
         run_job=run_job,
         owner_alive=owner_alive,
+        impact_page=impact_page,
         reader_evidence=readers,
     )

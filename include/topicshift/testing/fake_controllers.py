@@ -75,6 +75,9 @@ class FakeRouteStore:
     ``problems`` is what :meth:`check` finds.
     """
 
+    parse = staticmethod(parse_route)
+    read_ack = staticmethod(read_ack)
+
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.ahead_s = 0.0
@@ -106,7 +109,7 @@ class FakeRouteStore:
             bad.pop(key, None)
             if record.value is not None:
                 try:
-                    routes[key] = parse_route(record.value, key, record.broker_ms)
+                    routes[key] = self.parse(record.value, key, record.broker_ms)
                 except RouteFormatError as exc:
                     bad[key] = str(exc)
         return routes, bad
@@ -122,7 +125,7 @@ class FakeRouteStore:
         """The latest acknowledgement of every instance; clients that listen say theirs first, as heartbeats do."""
         for client in self.clients:
             client.follow()
-        read = [read_ack(key.encode(), value, at) for key, (value, at) in self.said.items()]
+        read = [self.read_ack(key.encode(), value, at) for key, (value, at) in self.said.items()]
         return [a for a in read if isinstance(a, Ack)], [a for a in read if isinstance(a, BadAck)]
 
     def broker_now(self) -> tuple[int, int]:

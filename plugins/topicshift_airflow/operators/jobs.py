@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from topicshift_airflow.runtime import open_context, typed_failures
 
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
+    from topicshift.acts.jobs import Job
     from topicshift.core.engine.view import Record
 
 QUIET = {"spark.log.level": "WARN", "spark.ui.enabled": "false"}
@@ -31,9 +33,6 @@ CONF = {**QUIET, **({"spark.driver.extraJavaOptions": JAVA_OPTIONS} if JAVA_OPTI
 
 SHOW_KEYS = os.environ.get("TOPICSHIFT_SHOW_KEYS", "") == "1"
 """Whether impact reports of this installation name keys themselves. Each use is an event of the audit trail."""
-
-ARMED_FOR_S = 13 * 3600
-"""The armed verifier outlasts the gate's patience; a run that ends takes it along."""
 
 
 class _MigrationJob(SparkJobOperator):
@@ -48,8 +47,8 @@ class _MigrationJob(SparkJobOperator):
         self._arguments: list[str] = []
         self._folder: Path | None = None
 
-    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
-        """The job's arguments."""
+    def job_of(self, ctx: MigrationContext, record: Record) -> Job:
+        """What the job is told."""
         raise NotImplementedError
 
     def needed(self, ctx: MigrationContext, record: Record) -> bool:
@@ -72,11 +71,15 @@ class _MigrationJob(SparkJobOperator):
 
     def before(self, context: Mapping[str, Any]) -> None:
         """Look at the engine first: arguments and connection come from the migration."""
+        from topicshift.acts.jobs import give
+        from topicshift.adapters.work import work_folder
+
         with typed_failures(), open_context(context) as ctx, recorded(ctx, self.task_id):
             record = ctx.refresh()
             if record.over or not self.needed(ctx, record):
                 raise AirflowSkipException(f"{ctx.row.migration_id}: what this job is for is there, or has happened.")
-            self._arguments = self.prepare(ctx, record)
+            folder = work_folder() / record.migration_id / f"{self.job}-{ctx.holder.rpartition('/')[2]}"
+            self._arguments = give(self.job_of(ctx, record), folder)
             self.kafka_conn_id = ctx.spec.kafka_conn_id
 
     def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +87,7 @@ class _MigrationJob(SparkJobOperator):
         return {"job": self.job, "verdict": result.get("verdict"), "seconds": result.get("seconds")}
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
-        """What :meth:`prepare` found."""
+        """What :meth:`before` found."""
         return self._arguments
 
     def output_folder(self, context: Mapping[str, Any]) -> Path:
@@ -93,24 +96,18 @@ class _MigrationJob(SparkJobOperator):
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """The result (and what lies beside it) becomes evidence."""
+        from topicshift.acts.jobs import keep
+
         with typed_failures(), open_context(context) as ctx:
-            # The result itself comes last: with it the job counts as done.
-            for file in sorted(path.parent.iterdir(), key=lambda file: (file == path, file.name)):
-                if file.suffix in (".json", ".html"):
-                    url = ctx.write(file.name, file.read_bytes())
-                    if file.suffix == ".html" or not self.evidence_url:
-                        self.evidence_url = url
+            self.evidence_url = _shown(keep(ctx.write, path.parent, path.name))
             ctx.event("spark_job", self.facts(result))
         return {"verdict": result.get("verdict"), "seconds": result.get("seconds")}
 
-    def given(self, ctx: MigrationContext, name: str, data: Any) -> str:
-        """Write a file for the job; returns its path."""
-        from topicshift.adapters.work import work_folder
 
-        path = work_folder() / ctx.row.migration_id / f"{name}-{ctx.holder.rpartition('/')[2]}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data))
-        return str(path)
+def _shown(urls: Mapping[str, str]) -> str:
+    """The evidence that a task's link opens: its page, else its first file."""
+    pages = [url for name, url in urls.items() if name.endswith(".html")]
+    return pages[-1] if pages else next(iter(urls.values()), "")
 
 
 class KeyRehashImpact(_MigrationJob):
@@ -125,31 +122,18 @@ class KeyRehashImpact(_MigrationJob):
         super().__init__(job="key_rehash_impact", **kwargs)
         self.show_keys = show_keys
 
-    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
-        """The counts come from the check; the groups' offsets say what an in-place increase would break."""
-        check, source = record.step(Row.CHECK), ctx.row.source
-        counts = ",".join(map(str, check.data["candidates"] if check is not None else ()))
-        shown = ["--show-keys"] if self.show_keys else []
-        if shown:
-            ctx.event("keys_shown", {"job": self.job, "topic": source, "report": "impact.html"})
-        groups = self.given(ctx, "groups", groups_at(ctx))
-        return ["--topic", source, "--candidates", counts, "--groups-file", groups, *shown]
+    def job_of(self, ctx: MigrationContext, record: Record) -> Job:
+        """The job of every advancer; naming keys is a matter of this installation."""
+        from topicshift.acts.jobs import impact_job
+
+        if self.show_keys:
+            ctx.event("keys_shown", {"job": self.job, "topic": record.source, "report": "impact.html"})
+        job = impact_job(ctx, record)
+        return replace(job, arguments=[*job.arguments, "--show-keys"]) if self.show_keys else job
 
     def facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """With what the report itself says of its keys."""
         return {**super().facts(result), "keys_shown": result.get("measured", {}).get("keys_shown")}
-
-
-def groups_at(ctx: MigrationContext) -> dict[str, dict[str, int | None]]:
-    """Where every declared group stands on the source, by partition."""
-    source = ctx.admin.topic(ctx.row.source)
-    partitions = sorted(source.replicas) if source else []
-    commits = ctx.admin.commits([c.group for c in ctx.spec.consumers], ctx.row.source, partitions)
-    return {
-        name: {str(p): answer.offsets.get(p) for p in partitions}
-        for name, answer in commits.items()
-        if not answer.error and not answer.errors
-    }
 
 
 class ArmedVerification(_MigrationJob):
@@ -166,15 +150,15 @@ class ArmedVerification(_MigrationJob):
             return not record.in_effect(Row.SWITCH_PRODUCERS)
         return any(not record.begun(Row.SWITCH_GROUP, group) for group in record.policy.groups)
 
-    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
+    def job_of(self, ctx: MigrationContext, record: Record) -> Job:
         """Certificates come into a folder, answers go into another."""
+        from topicshift.acts.jobs import armed_job
         from topicshift.adapters.verifier import FileVerifier
 
         verifier = FileVerifier(record.migration_id, ctx.clock)
         verifier.arm()
         self._folder = verifier.answers
-        requests, seconds = str(verifier.requests), str(ARMED_FOR_S)
-        return ["--armed", "--topic", ctx.row.source, "--requests", requests, "--deadline", seconds]
+        return armed_job(record, verifier.requests)
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """Its answers were made evidence by the tasks that asked."""
@@ -189,14 +173,11 @@ class OrderProof(_MigrationJob):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="order_proof", **kwargs)
 
-    def prepare(self, ctx: MigrationContext, record: Record) -> list[str]:
-        """The fence bounds the source; the spec names the sequence header if records carry one."""
-        given = self.given(ctx, "fence", ctx.fence_of(record).point.model_dump(mode="json"))
-        header = ctx.spec.ordering.sequence_header
-        return [
-            "--source", ctx.row.source, "--target", ctx.row.target, "--fence", given,
-            *(["--sequence-header", header] if header else []),
-        ]  # fmt: skip
+    def job_of(self, ctx: MigrationContext, record: Record) -> Job:
+        """The job of every advancer."""
+        from topicshift.acts.jobs import order_proof_job
+
+        return order_proof_job(ctx, record)
 
 
 class AssessImpact(SparkJobOperator):
@@ -220,12 +201,10 @@ class AssessImpact(SparkJobOperator):
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """Evidence of the assessment."""
+        from topicshift.acts.jobs import keep
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift_airflow.operators.assess import assessment_id
 
-        store = evidence_from_env()
-        for file in sorted(path.parent.iterdir()):
-            if file.suffix in (".json", ".html"):
-                url = store.write(assessment_id(context), file.name, file.read_bytes())
-                self.evidence_url = url if file.suffix == ".html" or not self.evidence_url else self.evidence_url
+        write = partial(evidence_from_env().write, assessment_id(context))
+        self.evidence_url = _shown(keep(write, path.parent, path.name))
         return {"result": str(path)}

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 if TYPE_CHECKING:
     from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator as TopicshiftSparkOperator
 
-PROJECT = Path(__file__).resolve().parents[3]
 OWNER_ENV = "TOPICSHIFT_OWNER_PID"
 log = logging.getLogger("topicshift")
 
@@ -52,42 +50,6 @@ JOBS = {
     "drain_verification_armed": Job("verifier.json", frozenset({"done"}), skipped=frozenset({"aborted"})),
     "order_proof": Job("order_proof.json", frozenset({"proven", "partly_proven"}), frozenset({"violated"})),
 }
-
-
-def job_file(job: str) -> Path:
-    """The script of a job. ``TOPICSHIFT_SPARK_JOBS`` names their folder where it is not beside ``plugins/``."""
-    folder = Path(os.environ.get("TOPICSHIFT_SPARK_JOBS") or PROJECT / "spark_jobs")
-    path = folder / f"{job.removesuffix('_armed')}.py"
-    if not path.is_file():
-        raise AirflowFailException(
-            f"The Spark job {path} is not there. Set TOPICSHIFT_SPARK_JOBS to the folder spark_jobs of the project."
-        )
-    return path
-
-
-def connector_jars() -> str:
-    """The Kafka connector's jars, separated by commas.
-
-    ``TOPICSHIFT_SPARK_JARS`` is a folder, or a list of jars; by default ``build/jars/spark``, filled by ``make setup``.
-    """
-    given = os.environ.get("TOPICSHIFT_SPARK_JARS") or str(PROJECT / "build" / "jars" / "spark")
-    if given.endswith(".jar"):
-        return given
-    jars = sorted(str(jar) for jar in Path(given).glob("*.jar"))
-    if not jars:
-        raise AirflowFailException(
-            f"The Spark connector's jars are not in {given}. Run make setup, or set TOPICSHIFT_SPARK_JARS."
-        )
-    return ",".join(jars)
-
-
-def properties_text(properties: Mapping[str, str]) -> str:
-    """A ``.properties`` file; line ends inside a value (PEM) become ``\\n``, which Java and the jobs read back."""
-    lines = []
-    for key, value in sorted(properties.items()):
-        escaped = value.replace("\\", "\\\\").replace("\r", "").replace("\n", "\\n")
-        lines.append(f"{key}={escaped}\n")
-    return "".join(lines)
 
 
 class SparkJobOperator(BaseOperator):
@@ -192,23 +154,27 @@ class SparkJobOperator(BaseOperator):
     def _submit(self, context: Any, folder: Path) -> None:
         from airflow.sdk.bases.operator import ExecutorSafeguard
 
-        from topicshift.core.kafka.java_client import java_properties
+        from topicshift.adapters.spark import connector_jars, job_file, python_path, write_secrets
         from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
+        from topicshift_airflow.runtime import typed_failures
 
-        properties = self._write_secrets(java_properties(self.kafka_config(context)))
+        with typed_failures():
+            application, jars = str(job_file(self.job.removesuffix("_armed"))), connector_jars()
+        properties = write_secrets(self.kafka_config(context))
+        self._secrets = properties.parent
         operator = TopicshiftSparkOperator(
             task_id=self.task_id,
-            application=str(job_file(self.job)),
+            application=application,
             application_args=[
                 *self.arguments(context), "--output", str(folder), "--kafka-config", str(properties),
             ],
             name=f"topicshift {self.job}",
             conn_id=self.conn_id,
             conf=dict(self.conf),
-            jars=connector_jars(),
+            jars=jars,
             driver_memory=self.driver_memory,
             executor_memory=self.executor_memory,
-            env_vars={OWNER_ENV: str(os.getpid()), **_python_path()},
+            env_vars={OWNER_ENV: str(os.getpid()), **python_path()},
         )  # fmt: skip
         self._running = operator
 
@@ -247,13 +213,6 @@ class SparkJobOperator(BaseOperator):
             self._running.on_kill()
         self._forget_secrets()
 
-    def _write_secrets(self, properties: Mapping[str, str]) -> Path:
-        self._secrets = Path(tempfile.mkdtemp(prefix="topicshift-spark-"))  # mode 0700
-        path = self._secrets / "client.properties"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-            out.write(properties_text(properties))
-        return path
-
     def _forget_secrets(self) -> None:
         if self._secrets is not None:
             shutil.rmtree(self._secrets, ignore_errors=True)
@@ -268,15 +227,6 @@ def _cause(failure: Exception | None) -> str:
         if said:
             return f"{said[-1].rstrip('.')}. "
     return f"{lines[-1]} " if lines else ""
-
-
-def _python_path() -> dict[str, str]:
-    """``PYTHONPATH`` with the folder that ``topicshift`` was imported from, for a project that is not installed."""
-    import topicshift
-
-    folders = [str(Path(topicshift.__file__).resolve().parents[1])]
-    folders += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p not in folders]
-    return {"PYTHONPATH": os.pathsep.join(folders)}
 
 
 def spark_job(task_id: str, job: str, job_args: Sequence[str] = (), **kwargs: Any) -> SparkJobOperator:

@@ -15,6 +15,18 @@ def _always(record: Record) -> bool:
     return True
 
 
+def _on_the_source(view: View) -> Decision | None:
+    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
+    if not open_:
+        return None
+    text = named(view, open_)
+    return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+
+
+def _deny_gone(view: View) -> Decision | None:
+    return retell(view, Act.UNFENCE, "the DENY is still shown", "the DENY to be gone at every broker")
+
+
 # -------------------------------------------------------------------------------- producers resume on the source
 
 
@@ -48,17 +60,13 @@ def fence_lifted_first(view: View) -> Decision | None:
 @RESUME.rule(_always, Fact.PRODUCERS)
 def producers_resumed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the source again."""
-    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
-    if not open_:
-        return None
-    text = named(view, open_)
-    return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+    return _on_the_source(view)
 
 
 @RESUME.rule(lambda r: r.in_effect(Row.FENCE))
 def fence_lifted(view: View) -> Decision | None:
     """Nothing of the DENY is left."""
-    return retell(view, Act.UNFENCE, "the DENY is still shown", "the DENY to be gone at every broker")
+    return _deny_gone(view)
 
 
 @RESUME.rule(_always)
@@ -140,17 +148,13 @@ def rollback_unfenced(view: View) -> Decision | None:
 @ROLLBACK.rule(_touched, Fact.PRODUCERS)
 def producers_returned(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the source again."""
-    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
-    if not open_:
-        return None
-    text = named(view, open_)
-    return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+    return _on_the_source(view)
 
 
 @ROLLBACK.rule(lambda r: _begun(r) and (r.in_effect(Row.FENCE) or r.in_effect(Row.WIDE_DENY)))
 def rollback_fence_gone(view: View) -> Decision | None:
     """Nothing of the DENY is left."""
-    return retell(view, Act.UNFENCE, "the DENY is still shown", "the DENY to be gone at every broker")
+    return _deny_gone(view)
 
 
 @ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.LENGTHEN_RETENTION))
