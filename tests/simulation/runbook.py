@@ -32,25 +32,25 @@ class Operator:
             self._clear_run,
             self._close,
         ]
-        self._changed = (0, self._sim.kernel.now - STUCK_S)
+        self._stands: set[tuple[str, str, str]] = set()
+        self._since = self._sim.kernel.now - STUCK_S
         self._sim.kernel.every(5.0, self._operate)
 
     def _operate(self) -> float | None:
         """What an operator does with what is left: clear its run, mark it as failed, roll back; and look again."""
         if self._sim.all_over():
             return -1.0
-        written = sum(len(e) for e in self._sim.journal._events.values())
-        if written != self._changed[0]:
-            self._changed = (
-                written,
-                max(self._changed[1], self._sim.kernel.now) if self._changed[0] else self._changed[1],
-            )
-        if self._sim.kernel.now - self._changed[1] < STUCK_S:
+        # An act that is told again (arm, certify) is written down each time, and brings nothing nearer to its end.
+        stands = {(m, step, row.state) for m, rows in self._sim.journal._steps.items() for step, row in rows.items()}
+        if stands != self._stands:
+            self._since = self._sim.kernel.now if self._stands else self._since
+            self._stands = stands
+        if self._sim.kernel.now - self._since < STUCK_S:
             return None
         if not self._attempts:
             self.gave_up = True
             return -1.0
-        self._changed = (written, self._sim.kernel.now)
+        self._since = self._sim.kernel.now
         self._attempts.pop(0)()
         return None
 
