@@ -52,7 +52,11 @@ def prepare_folder(where: str) -> Path:
 
 
 def first_cause(failure: BaseException) -> str:
-    """What went wrong, without the stack of every task: the last cause that the JVM names."""
+    """What went wrong, without the stack of every task: what a Python worker raised, else the JVM's last cause."""
+    _, traced, rest = str(failure).rpartition("Traceback (most recent call last):\n")
+    raised = [line for line in rest.splitlines() if line.strip() and not line[0].isspace()]
+    if traced and raised:
+        return raised[0].strip()[:500]
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     # Py4J begins with the name of the method that it called, which tells nobody anything.
