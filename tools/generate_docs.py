@@ -26,7 +26,7 @@ from topicshift.cli import cli as command_line  # noqa: E402
 from topicshift.core.base import Model  # noqa: E402
 from topicshift.core.checks import all_codes  # noqa: E402
 from topicshift.core.drain.certificate import Verdict  # noqa: E402
-from topicshift.core.drain.reasons import ALARMS, REASONS, Reason  # noqa: E402
+from topicshift.core.drain.reasons import ALARMS, REASONS  # noqa: E402
 from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
 from topicshift.core.spec.duration import format_duration  # noqa: E402
@@ -236,9 +236,9 @@ def _command(command: click.Command | None, path: str) -> Iterator[str]:
 
 def drain_page() -> str:
     """``drain.md`` as it is, with its tables of codes as the code has them."""
-    tables = {str(verdict): [] for verdict in Verdict} | {"beside": [], "void": [], "alarms": []}
+    tables = {str(verdict): [] for verdict in Verdict} | {"beside": [], "alarms": []}
     for code, told in REASONS.items():
-        name = str(told.verdict) if told.verdict else "beside" if code is Reason.IGNORED_GROUP else "void"
+        name = str(told.verdict) if told.verdict else "beside"
         tables[name].append(f"| `{code}` | {told.meaning} | {told.remedy} |")
     tables["alarms"] = [f"| `{code}` | {told.meaning} | {told.remedy} |" for code, told in ALARMS.items()]
     text = (ROOT / "docs" / "drain.md").read_text("utf-8")

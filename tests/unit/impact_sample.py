@@ -29,7 +29,7 @@ from topicshift.core.impact.report import (
     in_place,
     kind_of,
 )
-from topicshift.core.impact.skew import gini, hot_partitions, imbalance, useful_partitions
+from topicshift.core.impact.skew import gini, hot_partitions, useful_partitions
 
 N = 6
 
@@ -93,7 +93,7 @@ def impact(
                 partition_bytes=[r * 120 for r in then],
                 max_partition_share=share,
                 hot_partitions=hot_partitions(then),
-                imbalance=imbalance(then),
+                imbalance=max(then) * m / sum(then),
                 gini=gini(then),
                 parents_max=parents_of(N, m),
                 same_index_share=1 - len(moved) / len(weights),
@@ -195,7 +195,7 @@ def impact(
             max_partition_share=max(now) / total,
             max_keyed_partition_share=max(now) / total,
             hot_partitions=hot_partitions(now),
-            imbalance=imbalance(now),
+            imbalance=max(now) * N / total,
             gini=gini(now),
         ),
         "top_keys": top_keys,

@@ -17,7 +17,6 @@ from topicshift.core.drain.decision import (
     in_doubt,
     lost_now,
     summary,
-    void_reasons,
 )
 from topicshift.core.drain.reasons import ALARMS, REASONS, Alarm, Reason, explain, tagged
 from topicshift.core.kafka.cluster import PartitionOffsets
@@ -157,43 +156,6 @@ def test_summary_names_what_is_left_and_what_a_person_vouched_for() -> None:
 def test_json_round_trip() -> None:
     certificate = certify(snap(fence={0: 10}), issued_by="run:1")
     assert DrainCertificate.model_validate_json(certificate.model_dump_json()) == certificate
-
-
-# ---------------------------------------------------------------------------------------------------------- validity
-
-
-def void(certificate: DrainCertificate, *, after_s: float = 1, end: int | None = 10, **changes: object) -> list[str]:
-    told = {"topic_id": "id", "offsets": {0: PartitionOffsets(0, end, end)}, "issued_by": "run:1"} | changes
-    return [str(r) for r in void_reasons(certificate, NOW + timedelta(seconds=after_s), **told)]
-
-
-def test_what_voids_a_certificate() -> None:
-    certificate = certify(snap(fence={0: 10}), valid_for_s=60, issued_by="run:1")
-    assert void(certificate) == []
-    assert void(certificate, end=11) == ["source_grew"]
-    assert void(certificate, end=9) == ["end_below_fence"]
-    assert void(certificate, end=None) == ["partition_unreadable"]
-    broken = {0: PartitionOffsets(0, 10, 10, "LEADER_NOT_AVAILABLE")}
-    assert void(certificate, offsets=broken) == ["partition_unreadable"]
-    assert void(certificate, topic_id="other") == ["topic_remade"]
-    assert void(certificate, topic_id=None) == ["topic_not_found"]
-    assert void(certificate, after_s=61) == ["too_old"]
-    assert void(certificate, after_s=-30) == ["too_old"]
-    assert void(certificate, issued_by="run:2") == ["restarted"]
-    assert void(certificate, issued_by=None) == []
-    more = {0: PartitionOffsets(0, 10, 10), 1: PartitionOffsets(0, 0, 0)}
-    assert void(certificate, offsets=more) == ["partitions_changed"]
-    assert void(certificate, offsets={}) == ["partitions_changed"]
-
-
-def test_a_certificate_that_is_not_drained_licenses_nothing() -> None:
-    assert void(certify(snap(committed=3), issued_by="run:1")) == ["certificate_not_drained"]
-
-
-def test_without_a_fence_growth_is_measured_from_the_ends_seen_with_it() -> None:
-    certificate = certify(snap(), issued_by="run:1")
-    assert void(certificate) == []
-    assert void(certificate, end=12) == ["source_grew"]
 
 
 # ------------------------------------------------------------------------------------------------------------- codes

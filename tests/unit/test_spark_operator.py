@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import (
 
 from topicshift.adapters.spark import properties_text
 from topicshift_airflow.operators import spark
-from topicshift_airflow.operators.spark import SparkJobOperator, spark_job
+from topicshift_airflow.operators.spark import SparkJobOperator
 
 SECRET = "pa\\ss;word=1"
 
@@ -322,8 +322,8 @@ def test_spark_is_found_whatever_python_the_path_holds(monkeypatch: pytest.Monke
 
 def test_parsing_a_dag_file_does_not_import_the_provider() -> None:
     code = (
-        "import sys; from topicshift_airflow.operators.spark import spark_job; "
-        "t = spark_job('x', 'order_proof', ['--source', '{{ ds }}'], queue='q'); "
+        "import sys; from topicshift_airflow.operators.spark import SparkJobOperator; "
+        "t = SparkJobOperator(task_id='x', job='order_proof', job_args=['--source', '{{ ds }}'], queue='q'); "
         "assert t.operator_name == 'SparkSubmitOperator'; "
         "heavy = ('airflow.providers.apache.spark.operators', 'airflow.providers.apache.spark.hooks', 'kubernetes',"
         " 'pyspark', 'confluent_kafka', 'requests'); "
@@ -336,7 +336,7 @@ def test_parsing_a_dag_file_does_not_import_the_provider() -> None:
 
 def test_an_unknown_job_is_refused() -> None:
     with pytest.raises(ValueError, match="order_proof"):
-        spark_job("x", "order_prof")
+        SparkJobOperator(task_id="x", job="order_prof")
 
 
 def test_missing_jars_are_named(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

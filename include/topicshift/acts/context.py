@@ -50,7 +50,6 @@ class Memory:
     """What one advancer remembers: series of samples, and when it performed which act."""
 
     samples: list[FenceSample] = field(default_factory=list)
-    deny_shown: bool = False
     takers: dict[str, DrainTaker] = field(default_factory=dict)
     certificates: dict[str, DrainCertificate] = field(default_factory=dict)
     fence: FenceRecord | None = None

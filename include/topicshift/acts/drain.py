@@ -40,7 +40,6 @@ class _World:
     topic_id: str | None = None
     partitions: int = 0
     listing: GroupListing | None = None
-    listing_error: str | None = None
     described: dict[str, GroupInfo] = field(default_factory=dict)
     commits: dict[str, GroupCommits] = field(default_factory=dict)
     moved: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -108,15 +107,12 @@ class DrainTaker:
             return None
         self._listed_at = self.now()
         try:
-            listing = await self.reader.listing()
+            return await self.reader.listing()
         except Unreadable as exc:
             if self.inputs.declared is None:
                 raise
             # The declared groups can be certified all the same; that others read the topic cannot be ruled out.
-            self.world.listing_error = str(exc)
             return GroupListing((), complete=False, why=str(exc))
-        self.world.listing_error = None
-        return listing
 
     async def _evidence(self) -> tuple[ReaderEvidence, ...]:
         if self.inputs.evidence is None:

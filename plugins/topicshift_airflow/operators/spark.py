@@ -22,7 +22,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator as TopicshiftSparkOperator
+    from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
 
 OWNER_ENV = "TOPICSHIFT_OWNER_PID"
 log = logging.getLogger("topicshift")
@@ -227,16 +227,3 @@ def _cause(failure: Exception | None) -> str:
         if said:
             return f"{said[-1].rstrip('.')}. "
     return f"{lines[-1]} " if lines else ""
-
-
-def spark_job(task_id: str, job: str, job_args: Sequence[str] = (), **kwargs: Any) -> SparkJobOperator:
-    """A task that runs a job of ``spark_jobs/``; keyword arguments as for :class:`SparkJobOperator`."""
-    return SparkJobOperator(task_id=task_id, job=job, job_args=job_args, **kwargs)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "TopicshiftSparkOperator":
-        from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
-
-        return TopicshiftSparkOperator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -368,7 +368,7 @@ def certify(
     """The certificate of a snapshot: one row for each group and each partition of the topic.
 
     The verdict is the worst of all groups and of the topic-level reasons; without any group it is ``unknown``.
-    ``issued_by`` names run and epoch, so that a restart can be told from it (:func:`void_reasons`).
+    ``issued_by`` names run and epoch.
     """
     logs = {p: _log(snapshot, p) for p in range(snapshot.partitions)}
     same: dict[_Row, PartitionEvidence] = {}
@@ -411,58 +411,6 @@ def unread(snapshot: Snapshot) -> list[Unread]:
             if p in g.errors or p not in g.committed:
                 found.setdefault((g.group, g.errors.get(p, _LEFT_OUT)), []).append(p)
     return [Unread(group=g, partitions=sorted(set(ps)), error=why) for (g, why), ps in found.items()]
-
-
-def certified_ends(certificate: DrainCertificate) -> dict[int, int | None]:
-    """Per partition the end that the certificate speaks of: its fence, or the end offsets seen with it."""
-    if certificate.fence_offsets is not None:
-        return dict(certificate.fence_offsets)
-    ends: dict[int, int | None] = {}
-    for group in certificate.groups:
-        for row in group.partitions:
-            ends.setdefault(row.partition, row.end)
-    return ends
-
-
-def void_reasons(
-    certificate: DrainCertificate,
-    now: datetime,
-    *,
-    topic_id: str | None,
-    offsets: Mapping[int, PartitionOffsets],
-    issued_by: str | None = None,
-) -> list[Reason]:
-    """What voids a certificate as a licence to act, empty if it still holds.
-
-    ``topic_id`` and ``offsets`` are what is observed now, for every partition of the topic; ``issued_by`` is the run
-    and epoch that wants to act (None skips that test). An offset that cannot be read voids like a wrong one.
-    """
-    reasons: set[Reason] = set()
-    if certificate.verdict is not Verdict.DRAINED:
-        reasons.add(Reason.CERTIFICATE_NOT_DRAINED)
-    if topic_id is None:
-        reasons.add(Reason.TOPIC_NOT_FOUND)
-    elif topic_id != certificate.topic_id:
-        reasons.add(Reason.TOPIC_REMADE)
-    ends = certified_ends(certificate)
-    if set(ends) != set(offsets):
-        reasons.add(Reason.PARTITIONS_CHANGED)
-    for partition, end in ends.items():
-        seen = offsets.get(partition)
-        if seen is None:
-            continue
-        if end is None or seen.error is not None or seen.end is None:
-            reasons.add(Reason.PARTITION_UNREADABLE)
-        elif seen.end > end:
-            reasons.add(Reason.SOURCE_GREW)
-        elif seen.end < end:
-            reasons.add(Reason.END_BELOW_FENCE)
-    age = (now - datetime.fromisoformat(certificate.taken_at)).total_seconds()
-    if certificate.valid_for_s is not None and not -1.0 <= age <= certificate.valid_for_s:
-        reasons.add(Reason.TOO_OLD)
-    if issued_by is not None and certificate.issued_by != issued_by:
-        reasons.add(Reason.RESTARTED)
-    return [r for r in Reason if r in reasons]
 
 
 def summary(certificate: DrainCertificate) -> dict[str, dict[str, list[int]]]:

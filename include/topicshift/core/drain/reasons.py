@@ -49,11 +49,6 @@ class Reason(StrEnum):
     EVIDENCE_OUTDATED = "evidence_outdated"
     # said beside a verdict, without changing it
     IGNORED_GROUP = "ignored_group"
-    # what voids a certificate, beside source_grew, topic_remade, end_below_fence, partition_unreadable
-    CERTIFICATE_NOT_DRAINED = "certificate_not_drained"
-    TOO_OLD = "too_old"
-    RESTARTED = "restarted"
-    PARTITIONS_CHANGED = "partitions_changed"
 
 
 class Alarm(StrEnum):
@@ -247,26 +242,6 @@ REASONS: dict[Reason, Explained] = {
         None,
         "This group reads the topic and is left out, with a reason given by a person.",
         "Nothing to do; the reason belongs in the audit trail.",
-    ),
-    Reason.CERTIFICATE_NOT_DRAINED: Explained(
-        None,
-        "The certificate itself does not say drained.",
-        "Wait for the groups, and take a new one.",
-    ),
-    Reason.TOO_OLD: Explained(
-        None,
-        "The certificate is older than it is valid for, or its time lies in the future.",
-        "Take a new one, just before the act.",
-    ),
-    Reason.RESTARTED: Explained(
-        None,
-        "The certificate was issued by another run or epoch than the one that wants to act on it.",
-        "Take a new one in this run.",
-    ),
-    Reason.PARTITIONS_CHANGED: Explained(
-        None,
-        "The topic has other partitions now than those that the certificate speaks of.",
-        "Fence again and take a new certificate.",
     ),
 }
 

@@ -23,12 +23,6 @@ def hot_partitions(loads: Sequence[float]) -> list[int]:
     return [p for p, share in enumerate(shares(loads)) if share > limit]
 
 
-def imbalance(loads: Sequence[float]) -> float | None:
-    """Largest load over mean load: 1 is even. None without any load."""
-    total = sum(loads)
-    return max(loads) * len(loads) / total if total else None
-
-
 def gini(loads: Sequence[float]) -> float | None:
     """Gini coefficient of the loads: 0 is even, (n-1)/n is everything in one. None without any load.
 

@@ -13,7 +13,7 @@ Fed by whoever reads the routes topic, with a :class:`Now` of this machine's clo
 Fed by whoever writes acknowledgements: ``acked(out, now, broker_ms)``, ``ack_failed(out, now, why)``,
 ``acks_absent(asked)`` (the brokers said that there is no such topic).
 
-Asked, as often as one likes, at least every ``due_in(now)`` seconds:
+Asked, as often as one likes, at least every second (:data:`CONFIRM_S`):
 
 * ``ack(now, offsets)``: the acknowledgement to write now, or None; ``good_bye(now, offsets)`` is the last one;
 * ``wants_settled(now)``: whether the next ``read_ok`` should be a settled one (a pause is about to end);
@@ -188,17 +188,6 @@ class RouteClient:
         """Whether a pause is past its end and only a settled read is missing."""
         until, least = self._until(), self.brokers.least(now)
         return until is not None and not self._over(until) and least is not None and least >= until
-
-    def due_in(self, now: Now) -> float:
-        """In how many seconds something of it is due at the latest: a look at the route, a heartbeat, an end."""
-        waits = [CONFIRM_S - elapsed(self._read_at, now) if self._read_at else 0.0]
-        waits.append(self.timing.heartbeat_s - elapsed(self._said_at, now) if self._said_at else 0.0)
-        age, until, least = self.contact_age(now), self._until(), self.brokers.least(now)
-        if age is not None and age <= self.bound_s:
-            waits.append(self.bound_s - age)
-        if until is not None and least is not None and not self._over(until):
-            waits.append((until - least) / 1000)
-        return max(0.0, min(waits))
 
     # -------------------------------------------------------------------------------------------- reading
 
