@@ -66,7 +66,7 @@ def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
     if info is None:
         return SourceFact(exists=False)
     who, unreadable = readers(ctx.admin, record.source, ctx.clock)
-    found = retirement_findings(
+    against = retirement_findings(
         source=record.source,
         info=info,
         expected_topic_id=str(fence.data["topic_id"]),
@@ -77,6 +77,7 @@ def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
         due=due_at(datetime.fromisoformat(str(switch.data["finished_at"])), ctx.spec.retire.after, retention_of(info)),
         now=ctx.clock.now(),
     )
+    found = list(against)
     blocking = [f for f in found if f.blocks]
     if blocking and all(f.unknown for f in blocking):
         raise Unreadable("; ".join(f.line() for f in blocking))

@@ -45,18 +45,35 @@ class Finding(Model):
 
 
 @dataclass(frozen=True)
-class CodeDoc:
-    """One code for ``docs/findings.md``: its levels, what it says, and what to do."""
+class Code:
+    """A code of findings: the levels that it may have, what it says, and what to do (both for ``docs/findings.md``).
+
+    Makes findings of itself, in the order in which people read them; ``do`` is the code's own remedy unless given.
+    """
 
     code: str
     levels: tuple[Level, ...]
     says: str
     remedy: str
 
+    def at(self, level: Level, subject: str, seen: str, why: str, do: str = "", *, unknown: bool = False) -> Finding:
+        """A finding of this level. Raises ``ValueError`` for one that the code does not have."""
+        if level not in self.levels:
+            raise ValueError(f"{self.code} has no level {level.value}")
+        do = do or self.remedy
+        return Finding(code=self.code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)
 
-def find(code: str, level: Level, subject: str, seen: str, why: str, do: str, *, unknown: bool = False) -> Finding:
-    """A finding, in the order in which people read it."""
-    return Finding(code=code, level=level, subject=subject, seen=seen, why=why, do=do, unknown=unknown)
+    def error(self, subject: str, seen: str, why: str, do: str = "", *, unknown: bool = False) -> Finding:
+        """A finding that blocks."""
+        return self.at(Level.ERROR, subject, seen, why, do, unknown=unknown)
+
+    def warning(self, subject: str, seen: str, why: str, do: str = "", *, unknown: bool = False) -> Finding:
+        """A finding for whoever approves."""
+        return self.at(Level.WARNING, subject, seen, why, do, unknown=unknown)
+
+    def info(self, subject: str, seen: str, why: str, do: str = "") -> Finding:
+        """A finding that explains."""
+        return self.at(Level.INFO, subject, seen, why, do)
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:

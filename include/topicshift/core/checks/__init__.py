@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from topicshift.core.checks.snapshot import PARTS, Snapshot
 from topicshift.core.fence.acls import DenyPlan, RouteProducer, deny_bindings, wide_deny
-from topicshift.core.findings import CodeDoc, Finding, Level, sort_findings
+from topicshift.core.findings import Code, Finding, Level, sort_findings
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
@@ -91,13 +91,13 @@ class Check:
     name: str
     scope: Scope
     needs: tuple[str, ...]
-    codes: tuple[CodeDoc, ...]
+    codes: tuple[Code, ...]
     run: Run
 
 
 _CHECKS: dict[str, Check] = {}
 
-_UNREAD = CodeDoc(
+TS501 = Code(
     "TS501",
     (Level.ERROR,),
     "A part of the world could not be read: unreachable, timed out, or not allowed. Unknown is never OK.",
@@ -105,12 +105,12 @@ _UNREAD = CodeDoc(
 )
 
 
-def check(scope: Scope, *codes: CodeDoc, needs: tuple[str, ...] = ()) -> Callable[[Run], Run]:
+def check(scope: Scope, *codes: Code, needs: tuple[str, ...] = ()) -> Callable[[Run], Run]:
     """Register a check under the name of its module. Raises ``ValueError`` when a name or a code is taken."""
 
     def register(run: Run) -> Run:
         name = run.__module__.rpartition(".")[2]
-        taken = {d.code for c in _CHECKS.values() for d in c.codes} | {_UNREAD.code}
+        taken = {d.code for c in _CHECKS.values() for d in c.codes} | {TS501.code}
         if name in _CHECKS or any(d.code in taken for d in codes):
             raise ValueError(f"check {name} is registered already, or one of its codes is: {[d.code for d in codes]}")
         if set(needs) - set(PARTS):
@@ -128,9 +128,9 @@ def all_checks() -> tuple[Check, ...]:
     return tuple(sorted(_CHECKS.values(), key=lambda c: c.codes[0].code))
 
 
-def all_codes() -> tuple[CodeDoc, ...]:
+def all_codes() -> tuple[Code, ...]:
     """Every code that a check can report, sorted."""
-    return tuple(sorted((_UNREAD, *(d for c in all_checks() for d in c.codes)), key=lambda d: d.code))
+    return tuple(sorted((TS501, *(d for c in all_checks() for d in c.codes)), key=lambda d: d.code))
 
 
 def run_checks(facts: Facts, scopes: Iterable[Scope] | None = None) -> list[Finding]:
@@ -148,13 +148,11 @@ def run_checks(facts: Facts, scopes: Iterable[Scope] | None = None) -> list[Find
 def _unread(facts: Facts, checks: Iterable[Check]) -> Iterator[Finding]:
     for part, reason in sorted(facts.snapshot.unread.items()):
         skipped = [c.name for c in checks if part in c.needs]
-        yield Finding(
-            code="TS501",
-            level=Level.ERROR,
-            subject=part,
-            seen=f"{PARTS[part]} could not be read: {reason.rstrip('.')}.",
-            why="Unknown is never OK."
+        yield TS501.error(
+            part,
+            f"{PARTS[part]} could not be read: {reason.rstrip('.')}.",
+            "Unknown is never OK."
             + (f" Not checked because of it: {', '.join(skipped)}." if skipped else " The plan needs it."),
-            do="Mend that, then plan again.",
+            "Mend that, then plan again.",
             unknown=True,
         )

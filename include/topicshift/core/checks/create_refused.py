@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.TOPIC,
-    CodeDoc(
-        "TS119",
-        (Level.ERROR,),
-        "The brokers, asked without making anything (`validate_only`), refuse the planned target: a policy or a limit "
-        "of theirs forbids its name, its count, its replicas or one of its configs.",
-        "Do what the brokers' reason says: change the spec, or the config on the source from which it is copied.",
-    ),
-    needs=("create",),
+TS119 = Code(
+    "TS119",
+    (Level.ERROR,),
+    "The brokers, asked without making anything (`validate_only`), refuse the planned target: a policy or a limit "
+    "of theirs forbids its name, its count, its replicas or one of its configs.",
+    "Do what the brokers' reason says: change the spec, or the config on the source from which it is copied.",
 )
+
+
+@check(Scope.TOPIC, TS119, needs=("create",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Repeats the brokers' own reason, with the config's name."""
     dry = facts.snapshot.create
@@ -29,9 +27,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             if refused.config
             else f"{shape.name!r} with {shape.partitions} partitions and {shape.replication_factor} replicas"
         )
-        yield find(
-            "TS119",
-            Level.ERROR,
+        yield TS119.error(
             f"target {refused.config}" if refused.config else "target",
             f"the brokers would refuse {what}: {refused.reason.rstrip('.')}.",
             "The target could not be made after the plan was approved.",

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.route.judge import Follower
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS317",
-        (Level.ERROR,),
-        "An application follows the route of this topic and the spec does not declare it, or declares it as `manual`; "
-        "or it is on the source by another route; or who follows the route is unknown. It would be paused with the "
-        "others and never waited for, or be left behind.",
-        "Declare it with `kind: route`, under the name that it reports, or let it leave the route.",
-    ),
+TS317 = Code(
+    "TS317",
+    (Level.ERROR,),
+    "An application follows the route of this topic and the spec does not declare it, or declares it as `manual`; "
+    "or it is on the source by another route; or who follows the route is unknown. It would be paused with the "
+    "others and never waited for, or be left behind.",
+    "Declare it with `kind: route`, under the name that it reports, or let it leave the route.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS317)
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares all who follow the route with the declared participants."""
     followers = facts.snapshot.followers
     if followers is None:
         asked = facts.snapshot.source is not None and "followers" not in facts.snapshot.unread
         if facts.on_the_route and asked:
-            yield find(
-                "TS317",
-                Level.ERROR,
+            yield TS317.error(
                 "route",
                 "nobody has looked who follows the route of this topic.",
                 "An application that the spec does not name would be paused with the others and never waited for.",
@@ -71,4 +68,4 @@ def _stray(follower: Follower, kind: str | None, *, elsewhere: bool) -> Finding:
         )
         do = f"Declare it under `{follower.role}s` with `kind: route`, this name{' and group' if group else ''}, or "
         do += "take it off the route."
-    return find("TS317", Level.ERROR, f"{follower.role} {follower.participant}{group}", seen, why, do)
+    return TS317.error(f"{follower.role} {follower.participant}{group}", seen, why, do)

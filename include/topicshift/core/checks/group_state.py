@@ -5,38 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS303",
-        (Level.ERROR, Level.WARNING),
-        "A declared group is a share group (error: it has no order and no offsets that prove anything), or belongs to "
-        "Kafka Streams (warning: its changelog and repartition topics are bound to the source's partition count).",
-        "Move a share group by hand and ignore it here; reset a Streams application or give it a new application.id.",
-    ),
-    CodeDoc(
-        "TS304",
-        (Level.WARNING,),
-        "A declared group has no members now, so it does not get nearer to the end.",
-        "Start its consumers before the cut-over.",
-    ),
-    CodeDoc(
-        "TS309",
-        (Level.WARNING,),
-        "A declared group has more members than the target will have partitions; the rest idle.",
-        "Scale it down, or choose more partitions.",
-    ),
-    CodeDoc(
-        "TS313",
-        (Level.ERROR,),
-        "A declared group, or its commits, could not be read. Unknown blocks.",
-        "Give the client DESCRIBE on the group and on the topic, and see that its coordinator is up.",
-    ),
-    needs=("described",),
+TS303 = Code(
+    "TS303",
+    (Level.ERROR, Level.WARNING),
+    "A declared group is a share group (error: it has no order and no offsets that prove anything), or belongs to "
+    "Kafka Streams (warning: its changelog and repartition topics are bound to the source's partition count).",
+    "Move a share group by hand and ignore it here; reset a Streams application or give it a new application.id.",
 )
+TS304 = Code(
+    "TS304",
+    (Level.WARNING,),
+    "A declared group has no members now, so it does not get nearer to the end.",
+    "Start its consumers before the cut-over.",
+)
+TS309 = Code(
+    "TS309",
+    (Level.WARNING,),
+    "A declared group has more members than the target will have partitions; the rest idle.",
+    "Scale it down, or choose more partitions.",
+)
+TS313 = Code(
+    "TS313",
+    (Level.ERROR,),
+    "A declared group, or its commits, could not be read. Unknown blocks.",
+    "Give the client DESCRIBE on the group and on the topic, and see that its coordinator is up.",
+)
+
+
+@check(Scope.PARTICIPANTS, TS303, TS304, TS309, TS313, needs=("described",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Looks at each declared group that exists."""
     streams = _streams_groups(facts)
@@ -48,9 +46,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         if wrong is None and commits is not None and commits.errors:
             wrong = "; ".join(f"partition {p}: {why}" for p, why in sorted(commits.errors.items())[:3])
         if wrong:
-            yield find(
-                "TS313",
-                Level.ERROR,
+            yield TS313.error(
                 where,
                 f"{consumer.group!r} could not be read: {wrong.rstrip('.')}.",
                 "Whether it has read the source could never be told.",
@@ -60,18 +56,14 @@ def run(facts: Facts) -> Iterator[Finding]:
         if info is None or info.error is not None:
             continue
         if info.kind == "share":
-            yield find(
-                "TS303",
-                Level.ERROR,
+            yield TS303.error(
                 where,
                 f"{consumer.group!r} is a share group.",
                 "Its records are acknowledged one by one, without order, and no committed offset proves a drain.",
                 "Name it under `ignore_groups` with a reason, and move it by hand.",
             )
         elif info.kind == "streams" or consumer.group in streams:
-            yield find(
-                "TS303",
-                Level.WARNING,
+            yield TS303.warning(
                 where,
                 f"{consumer.group!r} is a Kafka Streams application.",
                 "Its changelog and repartition topics have the source's partition count; with another one it "
@@ -79,9 +71,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "Plan its reset (kafka-streams-application-reset), or a new application.id, at the switch.",
             )
         if not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
-            yield find(
-                "TS304",
-                Level.WARNING,
+            yield TS304.warning(
                 where,
                 f"{consumer.group!r} has no members ({info.state.lower()}).",
                 "Nobody reads, so what is unread stays unread and the drain does not end.",
@@ -90,13 +80,10 @@ def run(facts: Facts) -> Iterator[Finding]:
             )
         count = facts.shape.partitions
         if count is not None and info.kind != "share" and len(info.members) > count:
-            yield find(
-                "TS309",
-                Level.WARNING,
+            yield TS309.warning(
                 where,
                 f"{consumer.group!r} has {len(info.members)} members, and the target will have {count} partitions.",
                 f"{len(info.members) - count} of them would idle.",
-                "Scale it down, or choose more partitions.",
             )
 
 

@@ -7,37 +7,35 @@ from difflib import get_close_matches
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.drain.discovery import discover
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS301",
-        (Level.ERROR,),
-        "A declared group does not exist: it has no members and no commits.",
-        "Correct `consumers[].group`, or start the consumer once so that it commits.",
-    ),
-    CodeDoc(
-        "TS302",
-        (Level.ERROR,),
-        "A group that the spec does not name reads the source. It would be left behind on it.",
-        "Declare it under `consumers`, or name it under `ignore_groups` with a reason.",
-    ),
-    CodeDoc(
-        "TS310",
-        (Level.INFO,),
-        "A group that the spec ignores reads the source (with the reason given), or does not read it at all.",
-        "Nothing to do; take an entry out that is no longer needed.",
-    ),
-    CodeDoc(
-        "TS311",
-        (Level.ERROR,),
-        "The list of groups may have been filtered by ACLs, so a reader may be missing. Unknown blocks.",
-        "Give the client DESCRIBE on the cluster.",
-    ),
-    needs=("source", "groups", "described", "commits"),
+TS301 = Code(
+    "TS301",
+    (Level.ERROR,),
+    "A declared group does not exist: it has no members and no commits.",
+    "Correct `consumers[].group`, or start the consumer once so that it commits.",
 )
+TS302 = Code(
+    "TS302",
+    (Level.ERROR,),
+    "A group that the spec does not name reads the source. It would be left behind on it.",
+    "Declare it under `consumers`, or name it under `ignore_groups` with a reason.",
+)
+TS310 = Code(
+    "TS310",
+    (Level.INFO,),
+    "A group that the spec ignores reads the source (with the reason given), or does not read it at all.",
+    "Nothing to do; take an entry out that is no longer needed.",
+)
+TS311 = Code(
+    "TS311",
+    (Level.ERROR,),
+    "The list of groups may have been filtered by ACLs, so a reader may be missing. Unknown blocks.",
+    "Give the client DESCRIBE on the cluster.",
+)
+
+
+@check(Scope.PARTICIPANTS, TS301, TS302, TS310, TS311, needs=("source", "groups", "described", "commits"))
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares discovered readers with the spec."""
     spec, snapshot = facts.spec, facts.snapshot
@@ -54,37 +52,28 @@ def run(facts: Facts) -> Iterator[Finding]:
         if group in found.not_found:
             close = get_close_matches(group, sorted(found.undeclared), n=1, cutoff=0.6)
             hint = f"Did you mean `{close[0]}`, which reads the source? " if close else ""
-            yield find(
-                "TS301",
-                Level.ERROR,
+            yield TS301.error(
                 f"consumers[{i}].group",
                 f"the group {group!r} does not exist: no members, no commits.",
                 "Nothing would show whether it has read the source; a misspelt name would pass for a drained group.",
                 f"{hint}Correct the name, or start the consumer once so that it commits.",
             )
     for group in sorted(found.undeclared):
-        yield find(
-            "TS302",
-            Level.ERROR,
+        yield TS302.error(
             f"group {group}",
             f"the spec does not name it, and it reads the source: {found.readers[group]}.",
             "It would be left behind on the source and miss every record after the switch.",
-            "Declare it under `consumers`, or name it under `ignore_groups` with a reason.",
         )
     for i, entry in enumerate(spec.ignore_groups):
         how = found.readers.get(entry.group)
-        yield find(
-            "TS310",
-            Level.INFO,
+        yield TS310.info(
             f"ignore_groups[{i}]",
             f"{entry.group!r} is ignored ({entry.reason}): {how or 'it does not read the source'}.",
             "It is neither waited for nor switched." if how else "The entry has no effect.",
             "Nothing to do." if how else "Take the entry out.",
         )
     if not found.complete:
-        yield find(
-            "TS311",
-            Level.ERROR,
+        yield TS311.error(
             "groups",
             f"the list of groups may not be complete: {found.why_incomplete or 'ACLs may have filtered it'}.",
             "A group that reads the source and is not in the list would be left behind in silence.",

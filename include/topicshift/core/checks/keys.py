@@ -6,49 +6,48 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.sizing.sizing import skew_from_impact
 from topicshift.core.spec.model import Sizing
 
-
-@check(
-    Scope.KEYS,
-    CodeDoc(
-        "TS401",
-        (Level.ERROR, Level.WARNING),
-        "The keys were not measured: whether the source is keyed, by which rule, and what is hot, is not known, and "
-        "unknown is never OK. A warning where the source held no record to measure, where a later step measures them, "
-        "or where a person said `--without-impact`.",
-        "Run the assessment (`topic_assessment`) or `spark_jobs/key_rehash_impact.py`, and give its impact.json with "
-        "`--impact`.",
-    ),
-    CodeDoc(
-        "TS402",
-        (Level.ERROR,),
-        "No record of the source has a key (or none but an empty one, which the producers spread), so no order per key "
-        "can break: it may be altered in place.",
-        "Increase it in place with `kafka-topics.sh --alter`; no migration, no freeze.",
-    ),
-    CodeDoc(
-        "TS403",
-        (Level.WARNING,),
-        "Some records have a key and some have none; the latter have no order to keep and go anywhere.",
-        "Nothing to do if that is meant.",
-    ),
-    CodeDoc(
-        "TS404",
-        (Level.WARNING,),
-        "One key, or the hottest partition under the planned count, is more than one consumer can work through.",
-        "Split the hot key, or speed up its consumer; no count of partitions helps a single key.",
-    ),
-    CodeDoc(
-        "TS405",
-        (Level.ERROR,),
-        "The impact report is not one of this source: of another topic, of a topic of the same name that was deleted "
-        "since, or no report at all.",
-        "Give the impact.json that was made of this topic.",
-    ),
+TS401 = Code(
+    "TS401",
+    (Level.ERROR, Level.WARNING),
+    "The keys were not measured: whether the source is keyed, by which rule, and what is hot, is not known, and "
+    "unknown is never OK. A warning where the source held no record to measure, where a later step measures them, "
+    "or where a person said `--without-impact`.",
+    "Run the assessment (`topic_assessment`) or `spark_jobs/key_rehash_impact.py`, and give its impact.json with "
+    "`--impact`.",
 )
+TS402 = Code(
+    "TS402",
+    (Level.ERROR,),
+    "No record of the source has a key (or none but an empty one, which the producers spread), so no order per key "
+    "can break: it may be altered in place.",
+    "Increase it in place with `kafka-topics.sh --alter`; no migration, no freeze.",
+)
+TS403 = Code(
+    "TS403",
+    (Level.WARNING,),
+    "Some records have a key and some have none; the latter have no order to keep and go anywhere.",
+    "Nothing to do if that is meant.",
+)
+TS404 = Code(
+    "TS404",
+    (Level.WARNING,),
+    "One key, or the hottest partition under the planned count, is more than one consumer can work through.",
+    "Split the hot key, or speed up its consumer; no count of partitions helps a single key.",
+)
+TS405 = Code(
+    "TS405",
+    (Level.ERROR,),
+    "The impact report is not one of this source: of another topic, of a topic of the same name that was deleted "
+    "since, or no report at all.",
+    "Give the impact.json that was made of this topic.",
+)
+
+
+@check(Scope.KEYS, TS401, TS402, TS403, TS404, TS405)
 def run(facts: Facts) -> Iterator[Finding]:
     """Reads the counts of impact.json."""
     impact = facts.snapshot.impact
@@ -69,9 +68,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         source = facts.snapshot.source
         up = source is not None and count is not None and count > source.partitions
         command = f"`kafka-topics.sh --alter --topic {facts.spec.source} --partitions {count}`"
-        yield find(
-            "TS402",
-            Level.ERROR,
+        yield TS402.error(
             "source",
             f"none of its {records:,} records has a key"
             + (" but an empty one, and its producers spread these." if spread and keyed else "."),
@@ -82,20 +79,16 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
         return
     if keyed < records:
-        yield find(
-            "TS403",
-            Level.WARNING,
+        yield TS403.warning(
             "source",
             f"{records - keyed:,} of its {records:,} records have no key.",
             "They have no order to keep; the proof counts them, and says nothing about their order.",
-            "Nothing to do if that is meant.",
         )
     yield from _hot(facts, impact)
 
 
 def _unmeasured(seen: str, excuse: str | None) -> Finding:
-    return find(
-        "TS401",
+    return TS401.at(
         Level.WARNING if excuse else Level.ERROR,
         "keys",
         f"{seen} ({excuse})." if excuse else f"{seen}.",
@@ -115,9 +108,7 @@ def _not_of_this_source(facts: Facts, impact: Mapping[str, Any]) -> Finding | No
         seen = f"it is of a topic of this name with the id {topic_id}; the id is {source.topic_id} now."
     else:
         return None
-    return find(
-        "TS405",
-        Level.ERROR,
+    return TS405.error(
         "impact.json",
         seen,
         "What it says of keys and skew is about other records, so the keys of this source are unknown.",
@@ -133,9 +124,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
     do = "Split the key (a suffix that the consumer knows), or speed up its consumer."
     if isinstance(sizing, Sizing):
         if hottest is not None and hottest * sizing.throughput > sizing.per_consumer:
-            yield find(
-                "TS404",
-                Level.WARNING,
+            yield TS404.warning(
                 "keys",
                 f"the hottest key has {hottest:.1%} of the records, {hottest * sizing.throughput:,.0f}/s at the wanted "
                 f"rate; one consumer does {sizing.per_consumer:,.0f}/s.",
@@ -143,9 +132,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
                 do,
             )
         elif share is not None and share * sizing.throughput > sizing.per_consumer:
-            yield find(
-                "TS404",
-                Level.WARNING,
+            yield TS404.warning(
                 "partitions",
                 f"the hottest of {count} partitions would get {share:.1%}, {share * sizing.throughput:,.0f}/s at the "
                 f"wanted rate; one consumer does {sizing.per_consumer:,.0f}/s.",
@@ -153,9 +140,7 @@ def _hot(facts: Facts, impact: Mapping[str, Any]) -> Iterator[Finding]:
                 "Look at the skew curve of the impact report for a better count.",
             )
     elif hottest is not None and count is not None and count > 1 and hottest > max(0.3, 2 / count):
-        yield find(
-            "TS404",
-            Level.WARNING,
+        yield TS404.warning(
             "keys",
             f"the hottest key has {hottest:.1%} of the records; an even share of a partition is {1 / count:.1%}.",
             "Its partition stays the bottleneck; a key lies in one partition, so no count helps it.",

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS305",
-        (Level.ERROR, Level.WARNING),
-        "Retention or DeleteRecords has passed the committed offset of a declared group: records were lost unread. A "
-        "warning once the spec accepts it.",
-        "Find out whether it matters, then name the group under `lost_records_accepted` with a reason.",
-    ),
-    needs=("offsets", "commits"),
+TS305 = Code(
+    "TS305",
+    (Level.ERROR, Level.WARNING),
+    "Retention or DeleteRecords has passed the committed offset of a declared group: records were lost unread. A "
+    "warning once the spec accepts it.",
+    "Find out whether it matters, then name the group under `lost_records_accepted` with a reason.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS305, needs=("offsets", "commits"))
 def run(facts: Facts) -> Iterator[Finding]:
     """Fires where a committed offset lies below the log start."""
     offsets = facts.snapshot.offsets or {}
@@ -36,8 +34,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             continue
         reason = accepted.get(consumer.group)
         worst = max(lost, key=lambda p: lost[p])
-        yield find(
-            "TS305",
+        yield TS305.at(
             Level.WARNING if reason else Level.ERROR,
             f"consumers[{i}].group",
             f"{consumer.group!r} has lost up to {sum(lost.values())} records unread on {len(lost)} "

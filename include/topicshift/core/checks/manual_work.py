@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.spec.duration import format_duration
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS312",
-        (Level.INFO, Level.WARNING),
-        "A person stops and starts participants of kind `manual`; a manual producer does so inside the freeze budget. "
-        "A warning where the run is scheduled.",
-        "See that the person is there at that time, or let the application follow the route.",
-    ),
+TS312 = Code(
+    "TS312",
+    (Level.INFO, Level.WARNING),
+    "A person stops and starts participants of kind `manual`; a manual producer does so inside the freeze budget. "
+    "A warning where the run is scheduled.",
+    "See that the person is there at that time, or let the application follow the route.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS312)
 def run(facts: Facts) -> Iterator[Finding]:
     """Names the manual participants."""
     spec = facts.spec
     names = [p.name for p in spec.producers if p.kind == "manual"]
     names += [c.name for c in spec.consumers if c.kind == "manual"]
     if names:
-        yield find(
-            "TS312",
+        yield TS312.at(
             Level.WARNING if spec.window else Level.INFO,
             "participants",
             f"{', '.join(names)}: a person stops, points and starts {'it' if len(names) == 1 else 'them'}.",

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS308",
-        (Level.WARNING,),
-        "MirrorMaker seems to copy the source (a topic `<alias>.<source>` exists beside its internal topics), or a "
-        "sink connector's group reads it.",
-        "Pause the connector and point it to the target in its own configuration; it keeps the partition index.",
-    ),
-    needs=("topics",),
+TS308 = Code(
+    "TS308",
+    (Level.WARNING,),
+    "MirrorMaker seems to copy the source (a topic `<alias>.<source>` exists beside its internal topics), or a "
+    "sink connector's group reads it.",
+    "Pause the connector and point it to the target in its own configuration; it keeps the partition index.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS308, needs=("topics",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Fires on names that MirrorMaker 2 and Connect give."""
     source, topics = facts.spec.source, facts.snapshot.topics or frozenset()
     mirrored = any(t == "heartbeats" or t.startswith("mm2-") or t.endswith(".checkpoints.internal") for t in topics)
     copies = sorted(t for t in topics if mirrored and t.endswith("." + source))
     if copies:
-        yield find(
-            "TS308",
-            Level.WARNING,
+        yield TS308.warning(
             "source",
             f"MirrorMaker seems to work here, and {copies[0]!r} looks like a copy of the source or its origin.",
             "It copies partition by partition and cannot repartition; it would go on with the old topic.",
@@ -35,9 +31,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
     for i, consumer in enumerate(facts.spec.consumers):
         if consumer.group.startswith("connect-"):
-            yield find(
-                "TS308",
-                Level.WARNING,
+            yield TS308.warning(
                 f"consumers[{i}].group",
                 f"{consumer.group!r} has the name of a sink connector's group.",
                 "A connector's topics stand in its own configuration; nothing else can switch it.",

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.proof.verification import same_topic_id
 
-
-@check(
-    Scope.TOPIC,
-    CodeDoc(
-        "TS117",
-        (Level.ERROR, Level.WARNING),
-        "An earlier migration has moved this very topic: nothing was written to it since its fence (error; a `window` "
-        "that opens again comes to this), or somebody writes to it again (warning).",
-        "Name the topic that the applications use now as `source`; take `window` out of a spec that is done.",
-    ),
-    needs=("source", "offsets"),
+TS117 = Code(
+    "TS117",
+    (Level.ERROR, Level.WARNING),
+    "An earlier migration has moved this very topic: nothing was written to it since its fence (error; a `window` "
+    "that opens again comes to this), or somebody writes to it again (warning).",
+    "Name the topic that the applications use now as `source`; take `window` out of a spec that is done.",
 )
+
+
+@check(Scope.TOPIC, TS117, needs=("source", "offsets"))
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares the source with the fences of migrations that have ended. One made again under the name is another."""
     source, offsets = facts.snapshot.source, facts.snapshot.offsets
@@ -32,18 +30,14 @@ def run(facts: Facts) -> Iterator[Finding]:
         grown = [p for p, o in sorted(offsets.items()) if o.end != before.offsets.get(p)]
         if grown:
             more = f" and {len(grown) - 1} others" if len(grown) > 1 else ""
-            yield find(
-                "TS117",
-                Level.WARNING,
+            yield TS117.warning(
                 "source",
                 f"{moved}, and was written to since (partition {grown[0]}{more}).",
                 "Applications that stayed there, or went back, are not where the others are.",
                 f"Find out who writes to it, and whether {before.target!r} is the topic to move now.",
             )
         else:
-            yield find(
-                "TS117",
-                Level.ERROR,
+            yield TS117.error(
                 "source",
                 f"{moved}, and nothing was written to it since.",
                 "Its producers are elsewhere, so there is nobody to stop and nothing to move.",

@@ -6,32 +6,29 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.spec.duration import format_duration
 
 BY_HAND = timedelta(days=1)
 """How long a person may take to start a consumer again: till the next working day."""
 
 
-@check(
-    Scope.CLUSTER,
-    CodeDoc(
-        "TS203",
-        (Level.WARNING, Level.INFO),
-        "The brokers forget commits (`offsets.retention.minutes`) before the source may be retired, or before a person "
-        "has surely started a manual consumer; or how long they keep them could not be read (info).",
-        "Raise offsets.retention.minutes above `retire.after` and above what a person may need.",
-    ),
-    needs=("cluster",),
+TS203 = Code(
+    "TS203",
+    (Level.WARNING, Level.INFO),
+    "The brokers forget commits (`offsets.retention.minutes`) before the source may be retired, or before a person "
+    "has surely started a manual consumer; or how long they keep them could not be read (info).",
+    "Raise offsets.retention.minutes above `retire.after` and above what a person may need.",
 )
+
+
+@check(Scope.CLUSTER, TS203, needs=("cluster",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares the retention of commits with the waits that the spec asks for."""
     minutes = facts.snapshot.cluster.offsets_retention_minutes if facts.snapshot.cluster else None
     do = "Raise offsets.retention.minutes on the brokers{}."
     if minutes is None:
-        yield find(
-            "TS203",
-            Level.INFO,
+        yield TS203.info(
             "cluster",
             "offsets.retention.minutes could not be read.",
             "Commits that nobody renews expire after that time (7 days by default): those on the source after the "
@@ -41,9 +38,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         return
     kept = timedelta(minutes=minutes)
     if facts.spec.retire.after > kept:
-        yield find(
-            "TS203",
-            Level.WARNING,
+        yield TS203.warning(
             "retire.after",
             f"the source stays for {format_duration(facts.spec.retire.after)} after the switch, and the brokers keep "
             f"commits for {format_duration(kept)}.",
@@ -53,9 +48,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
     by_hand = [c.name for c in facts.spec.consumers if c.kind == "manual"]
     if by_hand and kept < BY_HAND:
-        yield find(
-            "TS203",
-            Level.WARNING,
+        yield TS203.warning(
             "consumers",
             f"{', '.join(by_hand)}: a person starts these groups on the target, and the brokers keep the offsets of an "
             f"empty group for {format_duration(kept)}.",

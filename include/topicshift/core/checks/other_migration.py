@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.TOPIC,
-    CodeDoc(
-        "TS105",
-        (Level.ERROR,),
-        "Another migration that has not ended has claimed the source or the target.",
-        "Let it end, roll it back, or change this spec. `topicshift status` shows it.",
-    ),
-    CodeDoc(
-        "TS118",
-        (Level.WARNING,),
-        "There was no journal to look into, so whether another migration holds the source or the target is not known.",
-        "Plan with the journal that Airflow uses: `topicshift plan --journal URL`; the DAGs always do.",
-    ),
+TS105 = Code(
+    "TS105",
+    (Level.ERROR,),
+    "Another migration that has not ended has claimed the source or the target.",
+    "Let it end, roll it back, or change this spec. `topicshift status` shows it.",
 )
+TS118 = Code(
+    "TS118",
+    (Level.WARNING,),
+    "There was no journal to look into, so whether another migration holds the source or the target is not known.",
+    "Plan with the journal that Airflow uses: `topicshift plan --journal URL`; the DAGs always do.",
+)
+
+
+@check(Scope.TOPIC, TS105, TS118)
 def run(facts: Facts) -> Iterator[Finding]:
     """Fires for each other migration that shares a topic with this one, and where there is no journal to tell."""
     if not facts.snapshot.journalled:
-        yield find(
-            "TS118",
-            Level.WARNING,
+        yield TS118.warning(
             "journal",
             "no journal was found, so other migrations were not looked for.",
             "Another one that holds the source or the target would refuse this one when it starts.",
@@ -38,9 +35,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     for other in facts.snapshot.migrations:
         for topic in (other.source, other.target):
             if topic in mine:
-                yield find(
-                    "TS105",
-                    Level.ERROR,
+                yield TS105.error(
                     mine[topic],
                     f"{topic!r} is claimed by the migration {other.source} -> {other.target} of {other.owner}.",
                     "Two runs on one topic would undo each other's fence.",

@@ -6,23 +6,22 @@ from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.fence.acls import covers
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
 ON_SOURCE = frozenset({"DESCRIBE", "READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 ON_CLUSTER = frozenset({"DESCRIBE", "ALTER", "CREATE"})
 """ALTER makes and removes the DENY; CREATE makes the target (a CREATE on the topic's name does as well)."""
 
 
-@check(
-    Scope.RIGHTS,
-    CodeDoc(
-        "TS502",
-        (Level.ERROR,),
-        "This client lacks rights that the migration needs later: on the source, or on the cluster.",
-        "Give its principal the operations named; docs/least-privilege.md lists them all.",
-    ),
-    needs=("cluster",),
+TS502 = Code(
+    "TS502",
+    (Level.ERROR,),
+    "This client lacks rights that the migration needs later: on the source, or on the cluster.",
+    "Give its principal the operations named; docs/least-privilege.md lists them all.",
 )
+
+
+@check(Scope.RIGHTS, TS502, needs=("cluster",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares the operations that the broker says are allowed with those needed. Says nothing where it is not told."""
     snapshot = facts.snapshot
@@ -37,9 +36,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             continue
         missing = sorted(need - have - ({"CREATE"} if subject == "cluster" and _may_create_by_name(facts) else set()))
         if missing:
-            yield find(
-                "TS502",
-                Level.ERROR,
+            yield TS502.error(
                 subject,
                 f"this client may not {', '.join(missing)}.",
                 "The run would stop half-way, with the producers waiting.",

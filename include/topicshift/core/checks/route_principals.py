@@ -7,22 +7,20 @@ from difflib import get_close_matches
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.fence.acls import ANYBODY, Grant, grant, writers
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS314",
-        (Level.ERROR, Level.WARNING),
-        "No ALLOW lets the principal that is declared for a producer, or that its instances report, write to the "
-        "source: the brokers know the producer by another name. An error for a producer on the route, whom the fence "
-        "must never deny. A warning for one of kind `manual`, and for one that may write only because everybody may.",
-        "Write the principal as the broker's authorizer log shows it (letter by letter), and give it an ALLOW WRITE of "
-        "its own on the source, also where it is a super user.",
-    ),
-    needs=("cluster", "acls"),
+TS314 = Code(
+    "TS314",
+    (Level.ERROR, Level.WARNING),
+    "No ALLOW lets the principal that is declared for a producer, or that its instances report, write to the "
+    "source: the brokers know the producer by another name. An error for a producer on the route, whom the fence "
+    "must never deny. A warning for one of kind `manual`, and for one that may write only because everybody may.",
+    "Write the principal as the broker's authorizer log shows it (letter by letter), and give it an ALLOW WRITE of "
+    "its own on the source, also where it is a super user.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS314, needs=("cluster", "acls"))
 def run(facts: Facts) -> Iterator[Finding]:
     """Looks every claimed principal up as the broker's authorizer would."""
     cluster, acls = facts.snapshot.cluster, facts.snapshot.acls
@@ -44,9 +42,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 yield _not_known(where, who, granted, principal, allowed, on_route is not None)
             elif granted is Grant.BY_EVERYBODY and on_route and len(allowed) > 1:
                 others = ", ".join(p for p in allowed if p != ANYBODY)
-                yield find(
-                    "TS314",
-                    Level.WARNING,
+                yield TS314.warning(
                     where,
                     f"{who}, which may write only because everybody may, while {others} may by name.",
                     "One of these may be the name by which the brokers know that producer, so the freeze denies nobody "
@@ -58,8 +54,7 @@ def run(facts: Facts) -> Iterator[Finding]:
 def _not_known(where: str, who: str, granted: Grant, principal: str, allowed: list[str], on_route: bool) -> Finding:
     same = [p for p in allowed if p.casefold() == principal.casefold()] or get_close_matches(principal, allowed, n=1)
     hint = f"Is it {same[0]}? Names are compared letter by letter. " if same else f"Those who may: {_some(allowed)}. "
-    return find(
-        "TS314",
+    return TS314.at(
         Level.ERROR if on_route else Level.WARNING,
         where,
         f"{who}, and "

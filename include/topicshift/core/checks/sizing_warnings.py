@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.TOPIC,
-    CodeDoc(
-        "TS116",
-        (Level.WARNING,),
-        "The count was worked out from rates, and something speaks against it: bounds, a hot key, enough partitions "
-        "already.",
-        "Read the sizing in the plan or run `topicshift size`; write the count you want as a number.",
-    ),
+TS116 = Code(
+    "TS116",
+    (Level.WARNING,),
+    "The count was worked out from rates, and something speaks against it: bounds, a hot key, enough partitions "
+    "already.",
+    "Read the sizing in the plan or run `topicshift size`; write the count you want as a number.",
 )
+
+
+@check(Scope.TOPIC, TS116)
 def run(facts: Facts) -> Iterator[Finding]:
     """Fires for each warning of the sizing block."""
     for seen in facts.shape.sizing.warnings if facts.shape.sizing else ():
-        yield find(
-            "TS116",
-            Level.WARNING,
+        yield TS116.warning(
             "partitions",
             seen[0].lower() + seen[1:],
             "The count follows from the rates in the spec; this follows from them as well.",

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS322",
-        (Level.WARNING,),
-        "A Spark streaming query reads the source. Its checkpoint holds the source's offsets, so on the target it "
-        "needs a new folder; state that is kept in the old one stays behind.",
-        "Give the query a new `checkpointLocation` and `startingOffsets=earliest` when it is pointed to the target.",
-    ),
+TS322 = Code(
+    "TS322",
+    (Level.WARNING,),
+    "A Spark streaming query reads the source. Its checkpoint holds the source's offsets, so on the target it "
+    "needs a new folder; state that is kept in the old one stays behind.",
+    "Give the query a new `checkpointLocation` and `startingOffsets=earliest` when it is pointed to the target.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS322)
 def run(facts: Facts) -> Iterator[Finding]:
     """Names each reader of kind ``spark_checkpoint``."""
     for i, reader in enumerate(facts.spec.readers):
         if reader.kind == "spark_checkpoint":
-            yield find(
-                "TS322",
-                Level.WARNING,
+            yield TS322.warning(
                 f"readers[{i}]",
                 f"the checkpoint of {reader.name!r} holds offsets of {facts.spec.source!r}.",
                 f"With it the query fails on {facts.shape.name!r}, or leaves records out; what it aggregates lies in "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.kafka.cluster import GroupInfo
 
 _SEARCH = re.compile(r"elastic|opensearch|\bes\b|solr|vespa|algolia|typesense|meili|search|index", re.IGNORECASE)
@@ -16,29 +16,26 @@ _TASK = re.compile(r"connector-consumer-(?P<name>.+)-\d+")
 """The client id of a sink connector's task, whatever its group is called."""
 
 
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS319",
-        (Level.ERROR, Level.WARNING, Level.INFO),
-        "Offsets start at 0 on the target. A consumer that stores the offset of a record as its version, its id or to "
-        "skip duplicates takes new records for old ones and drops them, with lag 0. An error for the group of a sink "
-        "connector that does not say `stored_offsets`, a warning for another consumer that does not, an info where it "
-        "is handled.",
-        "Ask the owner, then write `stored_offsets: none`, or `handled` once the stored offsets are dealt with (a new "
-        "index, a version that is no offset, a cleared table).",
-    ),
-    needs=("described",),
+TS319 = Code(
+    "TS319",
+    (Level.ERROR, Level.WARNING, Level.INFO),
+    "Offsets start at 0 on the target. A consumer that stores the offset of a record as its version, its id or to "
+    "skip duplicates takes new records for old ones and drops them, with lag 0. An error for the group of a sink "
+    "connector that does not say `stored_offsets`, a warning for another consumer that does not, an info where it "
+    "is handled.",
+    "Ask the owner, then write `stored_offsets: none`, or `handled` once the stored offsets are dealt with (a new "
+    "index, a version that is no offset, a cleared table).",
 )
+
+
+@check(Scope.PARTICIPANTS, TS319, needs=("described",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Asks once for all ordinary consumers, and blocks by name for those that show to be sink connectors."""
     unsaid = []
     for i, consumer in enumerate(facts.spec.consumers):
         where = f"consumers[{i}].stored_offsets"
         if consumer.stored_offsets == "handled":
-            yield find(
-                "TS319",
-                Level.INFO,
+            yield TS319.info(
                 where,
                 f"{consumer.name!r} stores offsets, and its owner deals with them.",
                 "Offsets start at 0 on the target, so what is stored would make new records look old.",
@@ -50,9 +47,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 unsaid.append(consumer.name)
                 continue
             search = _SEARCH.search(connector)
-            yield find(
-                "TS319",
-                Level.ERROR,
+            yield TS319.error(
                 where,
                 f"{consumer.group!r} is the group of the sink connector {connector!r}"
                 + (", which by its name writes to a search engine." if search else "."),
@@ -66,9 +61,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "index or table, or a version that is no offset).",
             )
     if unsaid:
-        yield find(
-            "TS319",
-            Level.WARNING,
+        yield TS319.warning(
             "consumers",
             f"{', '.join(unsaid)}: whether offsets are stored is not said.",
             "Offsets start at 0 on the target. An application that stores them as a version, an id or to skip "

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.TOPIC,
-    CodeDoc(
-        "TS103",
-        (Level.ERROR, Level.WARNING),
-        "The target exists already: with another shape or with records in it (error), or empty and of the planned "
-        "shape (warning: it is used as it is, and a way back does not delete it).",
-        "Choose another `target`, leave it out for the next free -vN, or delete the topic if nobody needs it.",
-    ),
-    needs=("target",),
+TS103 = Code(
+    "TS103",
+    (Level.ERROR, Level.WARNING),
+    "The target exists already: with another shape or with records in it (error), or empty and of the planned "
+    "shape (warning: it is used as it is, and a way back does not delete it).",
+    "Choose another `target`, leave it out for the next free -vN, or delete the topic if nobody needs it.",
 )
+
+
+@check(Scope.TOPIC, TS103, needs=("target",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Fires unless the existing target is the one that this migration made before."""
     target, shape, snapshot = facts.snapshot.target, facts.shape, facts.snapshot
@@ -37,27 +35,21 @@ def run(facts: Facts) -> Iterator[Finding]:
     holds = [p for p, o in (snapshot.target_offsets or {}).items() if (o.end or 0) > 0]
     do = "Choose another `target`, leave it out for the next free -vN, or delete that topic if nobody needs it."
     if differs:
-        yield find(
-            "TS103",
-            Level.ERROR,
+        yield TS103.error(
             "target",
             f"{target.name!r} exists with another shape: {'; '.join(differs)}.",
             "It is not this plan's topic, and a topic is never reshaped.",
             do,
         )
     elif holds:
-        yield find(
-            "TS103",
-            Level.ERROR,
+        yield TS103.error(
             "target",
             f"{target.name!r} exists and has held records (partition {holds[0]} and {len(holds) - 1} others).",
             "Records of another origin would mix with those of the migration, and the proof could not tell them apart.",
             do,
         )
     else:
-        yield find(
-            "TS103",
-            Level.WARNING,
+        yield TS103.warning(
             "target",
             f"{target.name!r} exists already, empty and of the planned shape.",
             "It is used as it is. A way back does not delete it, because this migration did not make it.",

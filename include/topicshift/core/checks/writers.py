@@ -6,20 +6,18 @@ from collections.abc import Iterator
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.fence.acls import ANYBODY, concerning, doubtful, exempt_of, writers
-from topicshift.core.findings import CodeDoc, Finding, Level, find
+from topicshift.core.findings import Code, Finding, Level
 
-
-@check(
-    Scope.PARTICIPANTS,
-    CodeDoc(
-        "TS307",
-        (Level.WARNING,),
-        "The writers cannot be enumerated (everybody may write, or neither the spec nor a running instance tells a "
-        "producer's principal), or a principal that no producer names may write to the source.",
-        "Name the principal of each producer; take the right to write from those that do not need it.",
-    ),
-    needs=("cluster", "acls"),
+TS307 = Code(
+    "TS307",
+    (Level.WARNING,),
+    "The writers cannot be enumerated (everybody may write, or neither the spec nor a running instance tells a "
+    "producer's principal), or a principal that no producer names may write to the source.",
+    "Name the principal of each producer; take the right to write from those that do not need it.",
 )
+
+
+@check(Scope.PARTICIPANTS, TS307, needs=("cluster", "acls"))
 def run(facts: Facts) -> Iterator[Finding]:
     """Compares ALLOW WRITE on the source with the principals of the declared producers."""
     cluster, acls = facts.snapshot.cluster, facts.snapshot.acls
@@ -29,9 +27,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     allowed = set(writers(acls, source))
     nameless = {p.name for p in facts.route_producers if not p.claimed}
     if not concerning(acls, source):
-        yield find(
-            "TS307",
-            Level.WARNING,
+        yield TS307.warning(
             "source",
             "no ACL covers the source, so who may write to it cannot be listed.",
             "The fence sets no DENY on such a topic (a first ACL could lock its consumers out); observation alone "
@@ -40,18 +36,14 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
         return
     if ANYBODY in allowed:
-        yield find(
-            "TS307",
-            Level.WARNING,
+        yield TS307.warning(
             "source",
             "an ACL lets everybody (User:*) write to the source.",
             "The writers cannot be enumerated; an undeclared one shows only when the source grows after the fence.",
             "Replace it by one ALLOW for each producer's principal.",
         )
     if nameless:
-        yield find(
-            "TS307",
-            Level.WARNING,
+        yield TS307.warning(
             ", ".join(f"producers[{i}]" for i, p in enumerate(facts.spec.producers) if p.name in nameless),
             "no principal is named, and no running instance reports one.",
             "A DENY could hit such a producer and outlive its lease, so the fence denies nobody and observation alone "
@@ -68,9 +60,7 @@ def _strangers(facts: Facts, allowed: set[str]) -> Iterator[Finding]:
     denied = {a.principal for a in facts.deny.bindings}
     for stranger in sorted(allowed - ours - set(doubtful(acls, source, facts.route_producers))):
         now = denied & {stranger, ANYBODY}
-        yield find(
-            "TS307",
-            Level.WARNING,
+        yield TS307.warning(
             stranger,
             "it may write to the source, and no producer names it.",
             "An application of which nobody thought would be cut off by the fence, in the middle of its work."

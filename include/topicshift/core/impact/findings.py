@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topicshift.core.findings import CodeDoc, Finding, Level, find, sort_findings
+from topicshift.core.findings import Code, Finding, Level, sort_findings
 from topicshift.core.impact.partitioning import RULE, SPREADS_EMPTY_KEYS, Rule
 from topicshift.core.impact.report import Impact, Kind
 
 _E, _W, _I = Level.ERROR, Level.WARNING, Level.INFO
-CODES: tuple[CodeDoc, ...] = (
-    CodeDoc("TS701", (_E,), "Records were placed by several partitioner rules.",
+CODES: tuple[Code, ...] = (
+    Code("TS701", (_E,), "Records were placed by several partitioner rules.",
             "Give every producer the same partitioner (for librdkafka clients: partitioner=murmur2_random), then "
             "assess again; an application that works the partition out itself needs the right count."),
-    CodeDoc("TS702", (_E,), "More records than allowed lie where no known rule puts their key.",
+    Code("TS702", (_E,), "More records than allowed lie where no known rule puts their key.",
             "Find the producer that sets the partition itself or brings its own partitioner, and decide what it shall "
             "do on the target."),
-    CodeDoc("TS703", (_W,), "Records are from before an earlier in-place increase.",
+    Code("TS703", (_W,), "Records are from before an earlier in-place increase.",
             "Let every group read past these records before the cut-over, which the drain proves anyway."),
-    CodeDoc("TS704", (_W,), "A partition of the source is hot.",
+    Code("TS704", (_W,), "A partition of the source is hot.",
             "See the largest keys: if one of them is the cause, more partitions do not help. Otherwise find the "
             "producer of the records without a key."),
-    CodeDoc("TS705", (_W, _I), "A candidate count leaves a hot partition, or the hottest key sets the bound.",
+    Code("TS705", (_W, _I), "A candidate count leaves a hot partition, or the hottest key sets the bound.",
             "Split the hottest keys, or take a smaller count."),
-    CodeDoc("TS706", (_W,), "Keys begin with schema ids (Confluent wire format).",
+    Code("TS706", (_W,), "Keys begin with schema ids (Confluent wire format).",
             "Keep the key's schema unchanged, or serialize keys without a schema registry."),
-    CodeDoc("TS707", (_W,), "Keys already lie in more than one partition.",
+    Code("TS707", (_W,), "Keys already lie in more than one partition.",
             "See the partitioner's findings for the cause."),
-    CodeDoc("TS708", (_I,), "The topic is unkeyed: it may be altered in place.",
+    Code("TS708", (_I,), "The topic is unkeyed: it may be altered in place.",
             "Increase the count in place (kafka-topics.sh --alter); no migration is needed."),
-    CodeDoc("TS709", (_I,), "Some records have a key and some have none.",
+    Code("TS709", (_I,), "Some records have a key and some have none.",
             "Nothing, if that is meant."),
-    CodeDoc("TS710", (_W,), "The topic's rule is not the one that the predictions take.",
+    Code("TS710", (_W,), "The topic's rule is not the one that the predictions take.",
             "Set partitioner=murmur2_random in the producers with the switch, so that every language agrees; set or "
             "take out the count of an application that works the partition out itself."),
-    CodeDoc("TS711", (_W,), "There was no record to judge by.",
+    Code("TS711", (_W,), "There was no record to judge by.",
             "Repeat the assessment when records are there, or widen --from and --to."),
-    CodeDoc("TS712", (_I,), "The figures come from a sample.",
+    Code("TS712", (_I,), "The figures come from a sample.",
             "Read a larger sample, or everything, where an interval is too wide to decide by."),
-    CodeDoc("TS713", (_I,), "What an in-place increase now would let be overtaken; a migration does not.",
+    Code("TS713", (_I,), "What an in-place increase now would let be overtaken; a migration does not.",
             "Nothing for a migration. Before an in-place increase: stop the producers and wait until every group has "
             "read everything."),
-    CodeDoc("TS714", (_I,), "Too few keys to be sure of the rule.",
+    Code("TS714", (_I,), "Too few keys to be sure of the rule.",
             "Assess again with more keys, or look at the producers' configuration."),
-    CodeDoc("TS715", (_I,), "The report shows keys as they are.",
+    Code("TS715", (_I,), "The report shows keys as they are.",
             "Keep both files where such data may lie, or make them again without --show-keys."),
-    CodeDoc("TS716", (_W, _I), "All records without a key lie in one partition.",
+    Code("TS716", (_W, _I), "All records without a key lie in one partition.",
             "Find the producer that sends them; a partitioner whose name ends in _random spreads them. Assess again "
             "where they are too few to tell."),
-    CodeDoc("TS717", (_W, _I), "Some records have an empty key.",
+    Code("TS717", (_W, _I), "Some records have an empty key.",
             "Nothing if they are meant to be one key, or need no order; send no key where they need none."),
 )  # fmt: skip
 _DOCS = {doc.code: doc for doc in CODES}
@@ -68,7 +68,7 @@ def _find(
 ) -> Finding:
     """A finding of this code; of its first level, about the topic, and with its usual remedy, unless told otherwise."""
     doc = _DOCS[code]
-    return find(code, level or doc.levels[0], subject or impact.topic, seen, why, do or doc.remedy)
+    return doc.at(level or doc.levels[0], subject or impact.topic, seen, why, do)
 
 
 def _kind(impact: Impact) -> Iterator[Finding]:

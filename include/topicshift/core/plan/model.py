@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from topicshift.core.base import Model
-from topicshift.core.checks import Facts, Scope, Shape, run_checks
+from topicshift.core.checks import TS501, Facts, Scope, Shape, run_checks
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
-from topicshift.core.findings import Finding, Level, sort_findings
+from topicshift.core.findings import Finding, sort_findings
 from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.kafka.rules import next_target_name
 from topicshift.core.plan.actions import actions
@@ -264,17 +264,9 @@ def _from_impact(snapshot: Snapshot) -> list[Finding]:
             if finding.code not in _SAID_BY_THE_PLAN:
                 out.append(finding)
         except ValidationError as err:
-            out.append(
-                Finding(
-                    code="TS501",
-                    level=Level.ERROR,
-                    subject="impact.json",
-                    seen=f"a finding in it cannot be read: {err.error_count()} fields are wrong.",
-                    why="It may be one that blocks.",
-                    do="Make the report again with this version.",
-                    unknown=True,
-                )
-            )
+            seen = f"a finding in it cannot be read: {err.error_count()} fields are wrong."
+            do = "Make the report again with this version."
+            out.append(TS501.error("impact.json", seen, "It may be one that blocks.", do, unknown=True))
     return out
 
 
