@@ -68,6 +68,19 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "case open_transaction_after_commit",
     ),
     "**Growth after the fence voids all,**": ("case source_grew",),
+    "**at most 60 seconds old**": ("test_a_certificate_is_taken_anew_where_it_is_old_or_of_the_future",),
+    "One whose file is another than the one\nthat was written is void": (
+        "test_a_certificate_whose_file_somebody_changed_is_void",
+    ),
+    "so is each one of a freeze that has ended": ("test_a_yes_to_one_cut_over_is_none_to_the_next",),
+    "**verified against the fence stays verified**": (
+        "test_a_group_that_was_verified_stays_so_when_the_brokers_forget_its_commits",
+        "test_a_group_that_was_reset_or_never_read_is_not_taken_for_one_that_has_drained",
+    ),
+    "**lengthens the retention**": (
+        "test_retention_is_lengthened_for_a_group_that_is_behind_and_put_back",
+        "test_a_migration_goes_from_its_plan_to_its_end",
+    ),
     "**Share groups** keep no commits": ("case share_group_drained", "case share_group_unread"),
 }
 

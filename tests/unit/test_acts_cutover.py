@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.world import SOURCE, TARGET, Killed, World
 
 from topicshift.acts.advance import Done
+from topicshift.acts.close import close
 from topicshift.core.engine.view import StepState
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import (
@@ -34,7 +36,7 @@ def is_done(w: World) -> None:
     assert w.where() == {(TARGET, True)}
     assert w.denied() == {"User:*", "User:batch"}
     open_ = {name: s.state for name, s in w.record().steps.items() if s.state is not StepState.DONE}
-    assert open_ == {"arm": StepState.UNDONE}
+    assert open_ == dict.fromkeys(("arm", "lengthen_retention"), StepState.UNDONE)
     assert not any(w.apps.armed.values())
     for group in ("ledger-g", "fraud-g"):
         assert set(w.cluster.commits([group], TARGET, range(6))[group].offsets.values()) == {0}
@@ -203,10 +205,16 @@ def test_a_write_after_the_switch_stops_the_run_where_it_is() -> None:
     w.cluster.commit("fraud-g", SOURCE, {0: 9})
     w.advanced(until=Step.SWITCH_PRODUCERS)
     w.write(records=2)
-    with pytest.raises(FenceBroken, match=r"payments\[0\] grew by 2"):
+    named = r"payments\[0\] grew by 2.*still on payments: ledger-g, fraud-g.*topicshift close"
+    with pytest.raises(FenceBroken, match=named):
         w.advance()
     assert w.where() == {(TARGET, True)}
     assert w.state(Row.SWITCH_GROUP, "fraud-g") is None
+    left = close(w.context(), "somebody wrote to the source")["left"]
+    assert "DENY bindings on payments" in left[0] and "the route points applications to payments-v2" in left[1]
+    row = w.journal.current(w.claim.migration_id)
+    assert (row.state, row.active, w.where()) == ("failed", False, {(TARGET, True)})
+    assert w.open("topic_migration/another").epoch == 1, "both topics are free"
 
 
 def test_a_producer_that_runs_again_before_the_switch_ends_the_freeze() -> None:
@@ -426,6 +434,27 @@ def test_a_rollback_returns_the_groups_that_were_released() -> None:
     w.advanced(wanted="rollback")
     assert w.apps.topic["ledger"] == SOURCE
     assert w.state(Row.SWITCH_GROUP, "ledger-g") == "undone"
+
+
+def test_a_rollback_stops_producers_for_the_freeze_budget_at_most_and_is_called_off_then() -> None:
+    w = World(freeze_budget="20s")
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.apps.deaf, leases, stop = {"billing"}, set(), w.apps.stop
+
+    def leased(ctx: Any, participants: Any) -> None:
+        leases.add(ctx.lease_until)
+        stop(ctx, participants)
+
+    w.apps.stop, began = leased, w.clock.now()  # type: ignore[method-assign]
+    with pytest.raises(DrainTimedOut, match="called off: not stopped within the freeze budget: billing is running"):
+        w.advanced(wanted="rollback")
+    (until,) = leases
+    assert timedelta(seconds=20) <= until - began < timedelta(seconds=21)
+    assert until <= w.clock.now() < until + timedelta(seconds=2), "they stood still no longer than a freeze may last"
+    assert w.where() == {(TARGET, True)} and w.state(Row.ROLLBACK) == "undone"
+    w.apps.deaf.clear()
+    w.advanced(wanted="rollback")
+    is_back(w)
 
 
 def test_records_in_the_target_are_never_left_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -88,6 +89,58 @@ def test_commits_that_were_reset_while_a_person_starts_the_group_are_seeded_agai
     del w.cluster._groups["ledger-g"].commits[TARGET, 3]
     w.waits(patience_s=1)
     assert w.cluster.commits(["ledger-g"], TARGET, [3])["ledger-g"].offsets == {3: 0}
+
+
+ONE_GROUP = {"cutover": "producers_first", "consumers": [{"name": "ledger", "group": "ledger-g", "kind": "manual"}]}
+
+
+@pytest.mark.parametrize("how", ["commits", "group"])
+def test_a_group_that_was_verified_stays_so_when_the_brokers_forget_its_commits(how: str) -> None:
+    """Kafka keeps the commits of a group that stands still for offsets.retention.minutes, and people take days."""
+    w = World(**ONE_GROUP)
+    asking = w.asks()
+    assert (asking.ask, w.state(Row.VERIFICATION, "ledger-g")) == (Ask.STOP_GROUP, "done")
+    moves(w, "ledger", None)
+    groups = w.cluster._groups
+    groups.pop("ledger-g") if how == "group" else groups["ledger-g"].commits.clear()
+    w.clock.advance(8 * 86_400)
+    asking = w.asks()
+    assert asking.ask is Ask.STOP_GROUP, "it is not taken for a group that has never read the source"
+    w.answer(asking)
+    assert "a person has to start it on the target" in w.waits(patience_s=1)
+    assert set(w.cluster.commits(["ledger-g"], TARGET, range(6))["ledger-g"].offsets.values()) == {0}
+    moves(w, "ledger", TARGET)
+    w.advanced()
+    assert w.journal.current(w.claim.migration_id).state == "done"
+
+
+@pytest.mark.parametrize("taken", [timedelta(days=-10), timedelta(seconds=-61), timedelta(hours=2)])
+def test_a_certificate_is_taken_anew_where_it_is_old_or_of_the_future(taken: timedelta) -> None:
+    w = World(**ONE_GROUP)
+    asking = w.asks()
+    moves(w, "ledger", None)
+    w.answer(asking)
+    told = {"taken_at": (w.clock.now() + taken).isoformat()}
+    w.journal.finish(w.context().claim, f"{Row.CERTIFICATE}:ledger-g", told)
+    w.waits(patience_s=1)
+    assert w.kinds().count("drained") == 2
+    released = datetime.fromisoformat(w.data(Row.SWITCH_GROUP, "ledger-g")["at"])
+    age = released - datetime.fromisoformat(w.data(Row.CERTIFICATE, "ledger-g")["taken_at"])
+    assert timedelta(0) <= age <= timedelta(seconds=60)
+
+
+def test_a_group_that_was_reset_or_never_read_is_not_taken_for_one_that_has_drained() -> None:
+    w = World(**ONE_GROUP)
+    asking = w.asks()
+    w.cluster.commit("ledger-g", SOURCE, {0: 4})
+    w.answer(asking)
+    moves(w, "ledger", None)
+    assert "has not drained the source: ledger-g" in w.waits(patience_s=1), "somebody wants it to read again"
+    w = World(**ONE_GROUP)
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.cluster._groups["ledger-g"].commits.clear()
+    moves(w, "ledger", None)
+    assert "has not drained the source: ledger-g" in w.waits(patience_s=1)
 
 
 def test_a_resume_names_whom_a_person_has_to_start() -> None:

@@ -242,6 +242,7 @@ class Model:
                 lambda w: replace(w, moved=w.moved | {a.subject}),
             ],
             Act.FINISH_GROUP: [lambda w: w.put(Row.SWITCH_GROUP, done, a.subject)],
+            Act.RESTORE_RETENTION: [lambda w: w.put(Row.LENGTHEN_RETENTION, undone)],
             Act.DISARM: [lambda w: w.put(Row.ARM, undone)],
             Act.FINISH: [lambda w: replace(w, over=True)],
             Act.BEGIN_RESUME: [lambda w: replace(w.put(Row.FREEZE, undoing), epoch=w.epoch + 1)],

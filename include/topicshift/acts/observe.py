@@ -21,6 +21,7 @@ from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
+from topicshift.core.drain.decision import forgotten
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
 from topicshift.core.engine.forward import releasing
@@ -195,7 +196,7 @@ class _Look:
         memory.certificates[key] = certificate
         open_ = [g.group for g in certificate.groups if g.verdict.value != "drained"]
         text = ", ".join([*open_[:10], *certificate.reasons[:5]])
-        return DrainFact(certificate.verdict.value, certificate.substance, text)
+        return DrainFact(certificate.verdict.value, certificate.substance, text, forgotten(certificate))
 
     def _retirement_now(self) -> SourceFact:
         from topicshift.acts.retire import look_at_source

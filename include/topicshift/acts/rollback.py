@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.resume import take_back
@@ -10,9 +10,6 @@ from topicshift.acts.switch import send
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import MigrationState, Row, StepState
-
-LEASE = timedelta(seconds=60)
-"""Longest time for which producers stand still for a look at the target."""
 
 
 def begin_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -24,13 +21,16 @@ def begin_rollback(ctx: MigrationContext, view: View, decision: Decision) -> Non
 
 
 def stop_on_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Stop producers that were pointed to the target, so that it can be looked at once more."""
+    """Stop producers that were pointed to the target, so that it can be looked at once more.
+
+    They stand still for the freeze budget at most: a longer lease, or a second one, is for those alone that were left
+    behind when others went back to the source.
+    """
     row, now = view.record.step(Row.ROLLBACK), ctx.clock.now()
     told = row.data.get("lease_until") if row is not None else None
     until = datetime.fromisoformat(told) if told else now
-    if until - now < LEASE / 2:
-        # One lease for as long as it lasts: a longer one would be another pause, to be acknowledged anew.
-        until = now + LEASE
+    if until <= now:
+        until = now + view.record.policy.freeze_budget
         ctx.finish(Row.ROLLBACK, {"lease_until": until.isoformat()}, state=StepState.INTENDED)
     for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
         ctx.check_seat()

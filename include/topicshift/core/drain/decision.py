@@ -413,6 +413,23 @@ def unread(snapshot: Snapshot) -> list[Unread]:
     return [Unread(group=g, partitions=sorted(set(ps)), error=why) for (g, why), ps in found.items()]
 
 
+_FORGOTTEN = frozenset({Reason.NEVER_COMMITTED, Reason.NEVER_COMMITTED_EXPIRED, Reason.GROUP_NOT_FOUND})
+
+
+def forgotten(certificate: DrainCertificate) -> bool:
+    """Whether nothing is in the way of a *drained* but missing commits of groups that have no members.
+
+    The brokers forget the commits of a group that stands still (``offsets.retention.minutes``), in the end the group
+    itself. That is how a group looks that has drained long ago, as well as one that has never read.
+    """
+    if any(explain(r)[2].verdict is not None for r in certificate.reasons):
+        return False
+    open_ = [(g, r) for g in certificate.groups for r in g.partitions if r.verdict is not Verdict.DRAINED]
+    return bool(open_) and all(
+        row.committed is None and row.reason in _FORGOTTEN and group.state in ("EMPTY", "DEAD") for group, row in open_
+    )
+
+
 def summary(certificate: DrainCertificate) -> dict[str, dict[str, list[int]]]:
     """Per group: reason code -> partitions, drained ones left out. What a log line or a terminal shows."""
     out: dict[str, dict[str, list[int]]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
 from topicshift.core.engine.forward import arrived, driven, named, seen
 from topicshift.core.engine.view import Record, Unknown, View
@@ -94,8 +96,19 @@ def rollback_free(view: View) -> Decision | None:
         return over("it was rolled back")
     kind, why = rollback_type(view)
     if kind == "free":
-        return act(Act.BEGIN_ROLLBACK, why)
+        return _called_off_here(view) or act(Act.BEGIN_ROLLBACK, why)
     return wait(why) if kind is None else stop("Refused", f"rollback is not free ({kind}): {why}")
+
+
+def _called_off_here(view: View) -> Decision | None:
+    """An advancer that saw its rollback called off does not stop producers once more by itself."""
+    row = view.record.step(Row.ROLLBACK)
+    if row is None or row.finished_at is None or datetime.fromisoformat(row.finished_at) < view.began_at:
+        return None
+    if "called_off" not in row.data:
+        return None
+    why = f"the rollback was called off: {row.data['called_off']}"
+    return stop("DrainTimedOut", why, "Mend that, then ask for it again.")
 
 
 def rollback_type(view: View) -> tuple[str | None, str]:
@@ -126,10 +139,14 @@ def stopped_on_target(view: View) -> Decision | None:
     if target.used:
         return act(Act.END_ROLLBACK, f"the target holds {target.used} records by now: producers go on there")
     on_target = [p for p in driven(view) if seen(view, p).status != "stopped" and not seen(view, p).runs_on("source")]
-    if on_target:
-        text = named(view, on_target)
-        return retell(view, Act.STOP_ON_TARGET, f"not stopped: {text}", f"not stopped yet: {text}")
-    return None
+    if not on_target:
+        return None
+    text, row = named(view, on_target), view.record.step(Row.ROLLBACK)
+    until = row.data.get("lease_until") if row is not None else None
+    returned = any(seen(view, p).runs_on("source") for p in driven(view))
+    if until and view.now >= datetime.fromisoformat(str(until)) and not returned:
+        return act(Act.END_ROLLBACK, f"not stopped within the freeze budget: {text}; producers go on with the target")
+    return retell(view, Act.STOP_ON_TARGET, f"not stopped: {text}", f"not stopped yet: {text}")
 
 
 @ROLLBACK.rule(_begun)

@@ -90,7 +90,17 @@ def end_or_stop(view: View, error: str, why: str) -> Decision:
     """Resume on the source where it is certain that nobody is on the target, else stop and call a person."""
     if frozen(view.record) or (switching(view.record) and _nobody_on_target(view)):
         return resume(error, why)
-    return stop(error, why)
+    return stop(error, why, _way_out(view.record) if error == "FenceBroken" else "")
+
+
+def _way_out(record: Record) -> str:
+    """What a person can do once the fence is broken with producers on the target."""
+    left = ", ".join(g for g in record.policy.groups if not record.begun(Row.SWITCH_GROUP, g)) or "no group"
+    return (
+        f"Nobody else is moved, and both topics stay locked. Find that writer and stop it; still on {record.source}: "
+        f"{left}. Where this run is not to go on: topicshift close {record.migration_id} gives both topics free "
+        "and names what is left to do by hand."
+    )
 
 
 def driven(view: View) -> list[Member]:
@@ -500,6 +510,8 @@ def _certified(view: View, subject: str) -> Decision | None:
     if isinstance(drain, Unknown):
         return wait(f"whether {who} has drained cannot be told: {drain.why}")
     if drain.verdict != "drained":
+        if drain.forgotten and view.record.done(Row.VERIFICATION, subject):
+            return None  # verified against this very fence: commits that the brokers forgot since take nothing away
         return wait(f"{who} has not drained the source: {drain.text}")
     if not _certificate_holds(view, subject, drain):
         return act(Act.CERTIFY, f"{who} has nothing left to read", subject)
@@ -512,7 +524,7 @@ def _certificate_holds(view: View, subject: str, drain: DrainFact) -> bool:
     if row is None or row.state is not StepState.DONE or row.data.get("substance") != drain.substance:
         return False
     taken = datetime.fromisoformat(str(row.data["taken_at"]))
-    return view.now - taken <= CERTIFICATE_VALID
+    return -timedelta(seconds=1) <= view.now - taken <= CERTIFICATE_VALID
 
 
 def _verified(view: View, subject: str, substance: str, who: str) -> Decision | None:
@@ -679,6 +691,12 @@ def order_proven(view: View) -> Decision | None:
     if proof.verdict not in ("proven", "partly_proven"):
         return stop("GuardViolated", f"the order proof says {proof.verdict}: {proof.text}")
     return None
+
+
+@rule(lambda r: all_moved(r) and r.in_effect(Row.LENGTHEN_RETENTION), step=Step.VERIFY)
+def retention_put_back(view: View) -> Decision | None:
+    """The source keeps its records as long as before: nobody has to read it any more."""
+    return act(Act.RESTORE_RETENTION, "every group reads the target, and the order is proven")
 
 
 @rule(lambda r: all_moved(r) and r.in_effect(Row.ARM), step=Step.VERIFY)

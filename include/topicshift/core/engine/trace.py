@@ -14,8 +14,8 @@ from topicshift.core.engine.view import View
 
 KEPT: Final = frozenset(
     (
-        *("act_until", "at", "attempt", "error", "lease_until", "question", "said", "started_at", "substance"),
-        *("taken_at", "until", "why"),
+        *("act_until", "at", "attempt", "called_off", "error", "lease_until", "question", "said", "started_at"),
+        *("substance", "taken_at", "until", "why"),
     )
 )
 """Keys of a journal row's data that rules look at."""

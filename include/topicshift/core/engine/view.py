@@ -210,11 +210,15 @@ class GroupFact:
 
 @dataclass(frozen=True)
 class DrainFact:
-    """What a certificate for these groups would say now. ``substance`` is a hash of what it says, without its time."""
+    """What a certificate for these groups would say now. ``substance`` is a hash of what it says, without its time.
+
+    ``forgotten``: nothing is in its way but commits that are not there (any more), of groups without members.
+    """
 
     verdict: Literal["drained", "not_drained", "unknown"]
     substance: str = ""
     text: str = ""
+    forgotten: bool = False
 
 
 @dataclass(frozen=True)
