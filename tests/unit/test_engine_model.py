@@ -246,10 +246,16 @@ class Model:
             Act.DISARM: [lambda w: w.put(Row.ARM, undone)],
             Act.FINISH: [lambda w: replace(w, over=True)],
             Act.BEGIN_RESUME: [lambda w: replace(w.put(Row.FREEZE, undoing), epoch=w.epoch + 1)],
-            Act.GO_ON: [lambda w: w.put(Row.FREEZE, intended)],
+            Act.GO_ON: [
+                lambda w: w.put(Row.FENCE, done),
+                lambda w: w.put(Row.TARGET_DENY, undone) if w.row(Row.TARGET_DENY) else w,
+                lambda w: w.put(Row.FREEZE, intended),
+            ],
+            Act.DENY_TARGET: [lambda w: w.intend(Row.TARGET_DENY), lambda w: w.put(Row.TARGET_DENY, done)],
             Act.UNFENCE: [lambda w: w.put(Row.FENCE, undone)],
             Act.RESUME_PRODUCERS: [lambda w, p=p: w.move(p, "source") for p in PRODUCERS],
             Act.END_RESUME: [
+                lambda w: w.put(Row.TARGET_DENY, undone) if w.row(Row.TARGET_DENY) else w,
                 *(
                     (lambda w, n=n: replace(w, journal=tuple(sorted({**dict(w.journal), n: undone}.items()))))
                     for n, _ in w.journal
@@ -271,13 +277,14 @@ class Model:
 
     def others(self, w: World) -> Iterator[World]:
         fenced = w.row(Row.FENCE) is StepState.DONE
+        proven = w.row(Row.FENCE) in (StepState.DONE, StepState.UNDONE)
         for producer, at in zip(PRODUCERS, w.at, strict=True):
             if at == "source":
                 if w.records:
                     raise Broken(f"{producer} wrote to the source after the target held records: keys are crossed")
                 if w.moved:
                     raise Broken(f"{producer} wrote to the source after {set(w.moved)} left it: records are lost")
-                yield replace(w, unread=frozenset(self.groups), grown=w.grown or fenced)
+                yield replace(w, unread=frozenset(self.groups), grown=w.grown or proven)
             elif at == "target":
                 yield replace(w, records=True)
         for group in w.unread - w.moved:
@@ -473,8 +480,11 @@ def without(*names: str) -> Callable[[View], Decision]:
 )
 def test_a_wrong_machine_is_caught(model: Model) -> None:
     model = replace(model, kills=1)
-    with pytest.raises(AssertionError):  # Broken is one
+    with pytest.raises(Broken):
         graph = explore(model)
         ends = {w for w in graph if ended(model, w)}
-        assert set(graph) == can_reach(graph, ends), "some worlds lead nowhere"
-        assert "moved" in {ended(model, w) for w in ends}
+        # No assert: it would be told what differs in a hundred thousand worlds.
+        if len(can_reach(graph, ends)) < len(graph):
+            raise Broken("some worlds lead nowhere")
+        if "moved" not in {ended(model, w) for w in ends}:
+            raise Broken("nobody was moved")

@@ -19,15 +19,15 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
             f"of {source} runs again, and where it writes"
         )
     denied = [
-        f"{a['operation']} for {a['principal']}"
-        for row in (Row.FENCE, Row.WIDE_DENY)
+        f"{a['operation']} on {a['name']} for {a['principal']}"
+        for row in (Row.FENCE, Row.WIDE_DENY, Row.TARGET_DENY)
         if record.in_effect(row)
         for found in [record.step(row)]
         if found is not None
         for a in found.data.get("acls_added", ())
     ]
     if denied:
-        left.append(f"DENY bindings on {source}: {', '.join(denied)}: delete them once nobody has to be kept out")
+        left.append(f"DENY bindings: {', '.join(denied)}: delete them once nobody has to be kept out")
     for group in record.released:
         left.append(f"group {group} was released to {target}: it reads there, and no longer {source}")
     if record.in_effect(Row.SWITCH_PRODUCERS) or record.released:

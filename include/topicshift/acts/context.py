@@ -159,14 +159,20 @@ class MigrationContext:
 
     def fence_of(self, record: Record) -> FenceRecord:
         """The proven fence, from the journal. Raises ``Refused`` where none is proven now."""
-        from topicshift.core.fence.record import FenceRecord
-
-        row = record.step(Row.FENCE)
-        if row is None or row.state is not StepState.DONE:
+        if not record.done(Row.FENCE):
             raise Refused(
                 f"There is no proven fence on {record.source} now. Nothing was changed; begin a freeze again."
             )
-        data = row.data["record"]
+        return self.last_fence(record)
+
+    def last_fence(self, record: Record) -> FenceRecord:
+        """The fence that was proven last, also where it was lifted meanwhile. Raises ``Refused`` without one."""
+        from topicshift.core.fence.record import FenceRecord
+
+        row = record.step(Row.FENCE)
+        data = row.data.get("record") if row is not None else None
+        if data is None:
+            raise Refused(f"No fence of {record.source} was ever proven. Nothing was changed.")
         if self.memory.fence is None or self.memory.fence.taken_at != data["taken_at"]:
             self.memory.fence = FenceRecord.model_validate(data)
         return self.memory.fence

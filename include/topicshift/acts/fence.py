@@ -10,7 +10,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
-from topicshift.core.errors import FenceBroken, NotFound, TopicshiftError
+from topicshift.core.errors import FenceBroken, NotFound, TopicshiftError, Transient
 from topicshift.core.fence.acls import (
     RouteProducer,
     added_by,
@@ -159,6 +159,45 @@ def lift(ctx: MigrationContext, record: Record) -> bool:
         if record.in_effect(row):
             ctx.finish(row, {"lifted_at": ctx.clock.now().isoformat()}, state=StepState.UNDONE)
     return True
+
+
+def restore(ctx: MigrationContext, record: Record) -> None:
+    """The fence counts again: a way back that had lifted it is called off, and the source stands where it stood.
+
+    The DENY bindings are put back by the rule that looks after them.
+    """
+    for row in FENCE_ROWS:
+        if record.at(row) is StepState.UNDONE:
+            ctx.finish(row, {"restored_at": ctx.clock.now().isoformat()})
+
+
+def deny_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Shut the target for everybody while producers go back, for a process that slept wakes up with records for it."""
+    row = view.record.step(Row.TARGET_DENY)
+    if row is not None and row.state.in_effect:
+        data = row.data
+    else:
+        plan = wide_deny(ctx.admin.acls(), ctx.row.target)
+        data = ctx.intend(
+            Row.TARGET_DENY,
+            {"topic": ctx.row.target, "acls_added": [asdict(a) for a in plan.bindings], "notes": list(plan.notes)},
+        )
+    _create(ctx, added_by(data))
+    ctx.finish(Row.TARGET_DENY, {})
+
+
+def open_target(ctx: MigrationContext, record: Record) -> None:
+    """The inverse of :func:`deny_target`. Idempotent. Raises ``Transient`` while a binding is still shown."""
+    row = record.step(Row.TARGET_DENY)
+    if row is None or not row.state.in_effect:
+        return
+    added = added_by(row.data)
+    if added:
+        ctx.check_seat()
+        ctx.admin.delete_acls(added)
+        if set(added) & ctx.admin.acls():
+            raise Transient(f"the DENY on {record.target} is still shown, so it is not open yet.")
+    ctx.finish(Row.TARGET_DENY, {"lifted_at": ctx.clock.now().isoformat()}, state=StepState.UNDONE)
 
 
 def _added(record: Record) -> set[Acl]:

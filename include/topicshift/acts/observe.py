@@ -412,9 +412,9 @@ class _Look:
         return ProofFact(decision.verdict is FenceVerdict.FENCED, text, open_transactions=len(decision.transactions))
 
     def _fence(self) -> FenceFact | Unknown:
-        if not self.record.done(Row.FENCE):
+        if "record" not in self._fence_row():
             return Unknown("the fence is not proven")
-        fence, sample, at = self.ctx.fence_of(self.record), self._sample(), self.ctx.clock.now()
+        fence, sample, at = self.ctx.last_fence(self.record), self._sample(), self.ctx.clock.now()
         violations = compare(fence, sample, at=at)
         unread = [v.text for v in violations if v.kind is Broken.UNREADABLE]
         broken = [v for v in violations if v.kind is not Broken.UNREADABLE]

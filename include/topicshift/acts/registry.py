@@ -69,6 +69,7 @@ ACTS: Final[dict[Act, Performer]] = {
     Act.END_RESUME: resume.end_resume,
     Act.BEGIN_ROLLBACK: rollback.begin_rollback,
     Act.STOP_ON_TARGET: rollback.stop_on_target,
+    Act.DENY_TARGET: fence.deny_target,
     Act.END_ROLLBACK: rollback.end_rollback,
     Act.RETURN_GROUP: groups.return_group,
     Act.RESTORE_RETENTION: retention.restore_retention,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import open_target, restore
 from topicshift.acts.switch import send
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.forward import seen
@@ -21,6 +22,8 @@ def begin_resume(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def go_on(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """The freeze is not taken back after all: somebody is on the target already."""
+    restore(ctx, view.record)
+    open_target(ctx, view.record)
     ctx.event("resume_called_off", {"why": decision.why})
     state = StepState.DONE if view.record.done(Row.SWITCH_PRODUCERS) else StepState.INTENDED
     ctx.finish(Row.FREEZE, {}, state=state)
@@ -36,6 +39,7 @@ def end_resume(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """The freeze is over: what was certified in it is void, and its verifier is called off."""
     by_hand = [p.name for p in view.record.policy.producers if p.manual]
     ctx.ports.verifier.abort()
+    open_target(ctx, view.record)
     take_back(ctx, view.record, "resumed on the source")
     row = view.record.step(Row.FREEZE)
     why = row.data.get("why") if row is not None else None

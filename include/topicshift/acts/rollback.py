@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import open_target, restore
 from topicshift.acts.resume import take_back
 from topicshift.acts.switch import send
 from topicshift.core.engine.decision import Decision
@@ -39,6 +40,8 @@ def stop_on_target(ctx: MigrationContext, view: View, decision: Decision) -> Non
 
 def end_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Records have come to the target meanwhile: producers go on there, and nothing is rolled back."""
+    restore(ctx, view.record)
+    open_target(ctx, view.record)
     send(ctx, ctx.driven(ctx.producers), ctx.row.target)
     ctx.event("rollback_called_off", {"why": decision.why})
     ctx.finish(Row.ROLLBACK, {"called_off": decision.why}, state=StepState.UNDONE)
@@ -49,6 +52,7 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     record = view.record
     by_hand = [p.name for p in record.policy.producers if p.manual]
     by_hand += [f"{c.name} (group {c.group})" for c in record.policy.consumers if c.manual and _moved(view, c.group)]
+    open_target(ctx, record)
     take_back(ctx, record, "rolled back")
     if record.in_effect(Row.FREEZE):
         ended = {"ended_at": ctx.clock.now().isoformat(), "how": "rolled back"}

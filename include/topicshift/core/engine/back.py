@@ -6,7 +6,7 @@ from datetime import datetime
 
 from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
 from topicshift.core.engine.forward import arrived, driven, named, seen
-from topicshift.core.engine.view import Record, Unknown, View
+from topicshift.core.engine.view import Record, Unknown, View, Whereabouts
 from topicshift.core.engine.words import Act, Fact, MigrationState, Row, StepState
 
 RESUME = Table()
@@ -18,11 +18,46 @@ def _always(record: Record) -> bool:
 
 
 def _on_the_source(view: View) -> Decision | None:
-    open_ = [p for p in driven(view) if not arrived(view, p, "source", Act.RESUME_PRODUCERS)]
+    open_ = [p for p in driven(view) if not arrived(view, p, "source")]
     if not open_:
         return None
     text = named(view, open_)
     return retell(view, Act.RESUME_PRODUCERS, f"not on the source: {text}", f"not on the source yet: {text}")
+
+
+def _called_off(view: View, what: Act, why: str) -> Decision | None:
+    """Somebody is on the target: the way back is called off where the fence of the source holds, or still would.
+
+    Where the source was written to meanwhile, going back is the way that keeps the order; what came to the target is
+    then for a person to look at, see :func:`_target_unused`.
+    """
+    if view.record.in_effect(Row.FENCE):
+        return act(what, why)
+    if isinstance(view.fence, Unknown):
+        return wait(f"whether the source was written to cannot be told: {view.fence.why}")
+    return None if view.fence.broken else act(what, why)
+
+
+def _target_shut(view: View) -> Decision | None:
+    """Nobody may write to the target from before the last look at it, not even a process that wakes up late."""
+    if view.record.done(Row.TARGET_DENY):
+        return None
+    return act(Act.DENY_TARGET, f"{view.record.target} must stay empty while producers go back")
+
+
+def _target_unused(view: View) -> Decision | None:
+    """Records that came to the target after the fence was lifted are for a person: nobody reads them."""
+    target, record = view.target, view.record
+    if isinstance(target, Unknown) or (target.exists and target.used is None):
+        return wait(f"whether {record.target} is empty cannot be told")
+    if not target.used:
+        return None
+    return stop(
+        "AmbiguousState",
+        f"everybody is on {record.source} again, and {record.target} holds {target.used} record(s) that came while "
+        "producers went back; nobody reads them",
+        f"Look at them, carry over what is missing, then: topicshift close {record.migration_id}",
+    )
 
 
 def _deny_gone(view: View) -> Decision | None:
@@ -32,7 +67,7 @@ def _deny_gone(view: View) -> Decision | None:
 # -------------------------------------------------------------------------------- producers resume on the source
 
 
-@RESUME.rule(_always, Fact.PRODUCERS, Fact.TARGET)
+@RESUME.rule(_always, Fact.PRODUCERS, Fact.TARGET, Fact.FENCE)
 def nobody_on_target(view: View) -> Decision | None:
     """Looked at once more when everybody else is shut out: producers resume only where none is on the target."""
     record = view.record
@@ -46,11 +81,15 @@ def nobody_on_target(view: View) -> Decision | None:
         return wait("whether anybody is on the target cannot be told")
     on_target = [p for p in driven(view) if seen(view, p).side == "target"]
     if on_target or view.target.used:
-        return act(
-            Act.GO_ON,
-            f"on the target: {named(view, on_target) or 'nobody that is known'}; records in it: {view.target.used}",
-        )
+        known = named(view, on_target) or "nobody that is known"
+        return _called_off(view, Act.GO_ON, f"on the target: {known}; records in it: {view.target.used}")
     return None
+
+
+@RESUME.rule(lambda r: r.in_effect(Row.SWITCH_PRODUCERS) and r.in_effect(Row.FENCE))
+def target_shut(view: View) -> Decision | None:
+    """Producers may have been told of the target: nobody writes to it while they go back."""
+    return _target_shut(view)
 
 
 @RESUME.rule(lambda r: r.in_effect(Row.FENCE))
@@ -69,6 +108,12 @@ def producers_resumed(view: View) -> Decision | None:
 def fence_lifted(view: View) -> Decision | None:
     """Nothing of the DENY is left."""
     return _deny_gone(view)
+
+
+@RESUME.rule(lambda r: r.in_effect(Row.SWITCH_PRODUCERS), Fact.TARGET)
+def nothing_left_on_target(view: View) -> Decision | None:
+    """The freeze has no clean end while records that nobody reads are on the target."""
+    return _target_unused(view)
 
 
 @RESUME.rule(_always)
@@ -128,7 +173,7 @@ def rollback_type(view: View) -> tuple[str | None, str]:
     return "free", "nothing was ever written to the target"
 
 
-@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS), Fact.PRODUCERS, Fact.TARGET)
+@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS), Fact.PRODUCERS, Fact.TARGET, Fact.FENCE)
 def stopped_on_target(view: View) -> Decision | None:
     """Producers on the target are stopped, and the target is looked at once more while they stand still."""
     target = view.target
@@ -137,16 +182,33 @@ def stopped_on_target(view: View) -> Decision | None:
     if isinstance(view.producers, Unknown):
         return wait(f"producers cannot be observed: {view.producers.why}")
     if target.used:
-        return act(Act.END_ROLLBACK, f"the target holds {target.used} records by now: producers go on there")
-    on_target = [p for p in driven(view) if seen(view, p).status != "stopped" and not seen(view, p).runs_on("source")]
+        why = f"the target holds {target.used} records by now: producers go on there"
+        called_off = _called_off(view, Act.END_ROLLBACK, why)
+        if called_off is not None:
+            return called_off
+    on_target = [p for p in driven(view) if not _off_target(seen(view, p))]
     if not on_target:
         return None
     text, row = named(view, on_target), view.record.step(Row.ROLLBACK)
     until = row.data.get("lease_until") if row is not None else None
     returned = any(seen(view, p).runs_on("source") for p in driven(view))
     if until and view.now >= datetime.fromisoformat(str(until)) and not returned:
-        return act(Act.END_ROLLBACK, f"not stopped within the freeze budget: {text}; producers go on with the target")
+        why = f"not stopped within the freeze budget: {text}; producers go on with the target"
+        called_off = _called_off(view, Act.END_ROLLBACK, why)
+        if called_off is not None:
+            return called_off
     return retell(view, Act.STOP_ON_TARGET, f"not stopped: {text}", f"not stopped yet: {text}")
+
+
+def _off_target(where: Whereabouts) -> bool:
+    """Whether it is stopped, with nobody who could start on the target, or runs on the source."""
+    return where.runs_on("source") or (where.status == "stopped" and not (where.absent and where.side == "target"))
+
+
+@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS) and r.in_effect(Row.FENCE))
+def target_shut_for_rollback(view: View) -> Decision | None:
+    """Nobody writes to the target from before the last look at it."""
+    return _target_shut(view)
 
 
 @ROLLBACK.rule(_begun)
@@ -172,6 +234,12 @@ def producers_returned(view: View) -> Decision | None:
 def rollback_fence_gone(view: View) -> Decision | None:
     """Nothing of the DENY is left."""
     return _deny_gone(view)
+
+
+@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS), Fact.TARGET)
+def nothing_lost_on_target(view: View) -> Decision | None:
+    """No rollback ends, and no target is deleted, while records that nobody reads are on it."""
+    return _target_unused(view)
 
 
 @ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.LENGTHEN_RETENTION))

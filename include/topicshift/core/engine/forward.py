@@ -115,10 +115,10 @@ def seen(view: View, member: Member) -> Whereabouts:
     return view.producers.get(member.name) or Whereabouts("unknown", reason="its controller gave no answer")
 
 
-def arrived(view: View, member: Member, side: Side, told: Act) -> bool:
-    """Whether a producer runs there. Of one without a live instance it is enough that its controller was told."""
+def arrived(view: View, member: Member, side: Side) -> bool:
+    """Whether a producer runs there, or would, if it has no live instance now."""
     where = seen(view, member)
-    return where.runs_on(side) or (where.absent and view.age(told.value) is not None)
+    return where.side == side and (where.status == "running" or where.absent)
 
 
 def named(view: View, members: list[Member]) -> str:
@@ -182,7 +182,7 @@ def _nobody_on_target(view: View) -> bool:
         return False
     if view.record.released or switched(view.record):
         return False
-    return all(seen(view, p).side == "source" or seen(view, p).absent for p in driven(view))
+    return all(w.side == "source" or (w.absent and w.side is None) for p in driven(view) for w in [seen(view, p)])
 
 
 def start_over(view: View, why: str) -> Decision | None:
@@ -573,7 +573,7 @@ def switch_intended(view: View) -> Decision | None:
 @rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
 def producers_pointed(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the target."""
-    open_ = [p for p in driven(view) if not arrived(view, p, "target", Act.POINT_PRODUCERS)]
+    open_ = [p for p in driven(view) if not arrived(view, p, "target")]
     if not open_:
         return None
     text, freeze = named(view, open_), view.record.freeze

@@ -136,7 +136,8 @@ Side = Literal["source", "target"]
 class Whereabouts:
     """A participant as its controller sees it. ``side`` is None where it is on both topics, neither, or not known.
 
-    ``absent``: none of its instances is alive, so nobody is there to wait for.
+    ``absent``: none of its instances is alive, so nobody is there to wait for; ``side`` is where one that starts now
+    would go on at once.
     """
 
     status: Literal["running", "stopped", "unknown"]

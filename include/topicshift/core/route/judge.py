@@ -64,7 +64,7 @@ def judge(scene: Scene, role: str, participant: str, group: str | None) -> Judge
     unknown, by name. A silent one that had acknowledged the pause is left out: it writes nothing more before it has
     seen the whole route anew. Stopped: the pause is in force and every live instance has acknowledged it, or all are
     gone. Otherwise it runs, or may at any moment; ``topic`` is given when every live instance has acknowledged the
-    present epoch there.
+    present epoch there. Of one whose instances are all gone it is where one that starts now would go on at once.
     """
     route, now_ms = scene.route, scene.now_ms
     armed_at = route.armed if route else 0
@@ -93,7 +93,7 @@ def judge(scene: Scene, role: str, participant: str, group: str | None) -> Judge
     if doubts:
         return Judgement("unknown", None, armed, live, "; ".join(doubts), _clears(live, bad, now_ms))
     if not live:
-        return Judgement("stopped", None, armed, reason=_why_nobody(mine, left_out, now_ms))
+        return Judgement("stopped", None if held else topic, armed, reason=_why_nobody(mine, left_out, now_ms))
     notes = [_left_out(a, now_ms) for a in left_out] + [_void(route)] * bool(route and route.voided)
     late = [a for a in live if a.epoch < epoch]
     notes += [f"{a.instance} has not acknowledged epoch {epoch} yet (last: {a.epoch}, {_where(a)})" for a in late]
