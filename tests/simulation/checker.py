@@ -5,6 +5,7 @@ Safety is judged over the whole run, liveness over its last phase, in which ever
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -430,6 +431,46 @@ def _gap(
     yield Violation("left_stopped", f"producer {who} wrote nothing for {now - before:.0f} s", now)
 
 
+# ------------------------------------------------------------------------------------------------ 6: woken late
+
+CONTACT_S = 13.0
+"""What an application does rests on a picture of an armed route that is at most this old: 10 s, one round, slack."""
+
+
+def admits_by_the_route(facts: Facts) -> Iterator[Violation]:
+    """On an armed route no application takes a record for a topic that the route has not named for a while.
+
+    However long it slept: what it takes then could be acknowledged behind the fence.
+    """
+    gone = [h.at for h in facts.hand("route_gone")]
+    routes = [e for e in facts.events if e.what == "route"]
+    at = [e.at for e in routes]
+    for e in facts.events:
+        if e.what != "admitted":
+            continue
+        known = bisect_right(at, e.at - CONTACT_S)
+        if known == 0 or not routes[known - 1]["armed"] or any(g <= e.at for g in gone):
+            continue
+        pictures = routes[known - 1 : bisect_right(at, e.at)]
+        if not any(_lets(route, e) for route in pictures):
+            last = pictures[-1]
+            yield Violation(
+                "woken",
+                f"{e.who} took a record for {e['topic']}, although the route has said {last['state']} on "
+                f"{last['active']} for {e.at - pictures[0].at:.0f} s",
+                e.at,
+            )
+
+
+def _lets(route: Event, admitted: Event) -> bool:
+    paused = route["state"] == "paused" and (route["until"] is None or admitted.at < route["until"] - PAUSE_SLACK_S)
+    return route["active"] == admitted["topic"] and not paused
+
+
+PAUSE_SLACK_S = 3.0
+"""How far from its end by the brokers' clock a pause may end for an application whose clock is off."""
+
+
 # ------------------------------------------------------------------------------------------------ 8: approvals
 
 
@@ -505,6 +546,7 @@ RULES = (
     nothing_unread_at_release,
     one_run_at_a_time,
     never_left_stopped,
+    admits_by_the_route,
     approved_as_shown,
     comes_to_an_end,
     producers_write,

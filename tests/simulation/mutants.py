@@ -72,6 +72,7 @@ _mutant(
     "stale view admitted",
     "a producer never looks at the age of its contact",
     _swap("topicshift.core.route.client.RouteClient.in_contact", lambda self, now: True),
+    30,
     hands=("producer_stall", "producer_stall"),
 )
 _mutant(

@@ -58,8 +58,9 @@ class RouteLog(FakeRouteStore):
         """A record became visible."""
         self._world.history.add(
             "route", "route", epoch=route.epoch, active=route.active, state=route.state.value,
-            migration=route.migration,
-            armed=route.is_armed, void=route.voided, groups={g: e.topic for g, e in route.groups.items()},
+            migration=route.migration, armed=route.is_armed, void=route.voided,
+            until=None if route.until_ms is None else route.until_ms / 1000 - BASE_S,
+            groups={g: e.topic for g, e in route.groups.items()},
         )  # fmt: skip
         for listener in list(self.listeners):
             listener.heard()

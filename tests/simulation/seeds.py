@@ -33,5 +33,45 @@ KEPT: dict[str, Scenario] = {
         moods=(Mood(4.516465635970091),),
         approvals="auto",
     ),
+    "the route's record is lost while its only producer is stalled": Scenario(
+        121,
+        Shape("producers_first", source_partitions=1, target_partitions=5, producers=1, groups=1),
+        hands=(
+            Hand("route_gone", 0.0, "switch_producers"),
+            Hand("producer_stall", 2.4437222194123542, "create_target", 225.15204363366163),
+        ),
+        moods=(Mood(2.6627508571776186), Mood(5.7399181847403815), Mood(2.388986430658435), Mood(6.059960407476627)),
+        approvals="auto",
+    ),
+    "a stalled producer wakes on the target in a rollback": Scenario(
+        45,
+        Shape(
+            source_partitions=3,
+            target_partitions=4,
+            producers=1,
+            instances=(1,),
+            groups=1,
+            members=(2, 1),
+            resets=("latest",),
+        ),
+        hands=(
+            Hand("partition_added_source", 0.3478996514258843, "wide_deny"),
+            Hand("producer_stall", 1.2761471915074465, "freeze", 77.79254531303323),
+            Hand("producer_stall", 1.7368470983371584, "fence", 257.8545728244354),
+            Hand("producer_stall", 0.16582644089959886, "freeze", 80.79745070287927),
+            Hand("producer_stall", 0.2126095934484029, "freeze", 51.877927636052334),
+            Hand("producer_stall", 2.416311339569918, "create_target", 68.57246621582958),
+            Hand("producer_stall", 2.8915243815420206, "freeze", 77.16012223765516),
+        ),
+        moods=(
+            Mood(6.961510013244817),
+            Mood(2.7061917426564097),
+            Mood(5.658532328580625),
+            Mood(2.644781089949509),
+            Mood(4.2952023125772705),
+            Mood(4.291851842748359),
+        ),
+        approvals="auto",
+    ),
 }
 """What went wrong, and the scenario that shows it."""

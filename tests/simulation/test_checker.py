@@ -153,6 +153,12 @@ def _lifted(s: Story) -> None:
     s.at(15.8, "journal", "row", migration="m1", step="fence", state="undone", fence=None, epoch=1)
 
 
+def _woken(s: Story) -> None:
+    """It slept through the switch, and takes a record for the old topic a minute later; the DENY stops that record."""
+    s.at(18.0, "route", "route", active="new", state="open", armed=True, until=None)
+    s.at(78.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
+
+
 def _no_cutover(s: Story) -> None:
     s.at(15.7, "person", "answered", question="switch_producers.switch", shown="{}", said="no")
 
@@ -172,6 +178,7 @@ def _other_plan(s: Story) -> None:
         ("freeze", _remade, "unnamed"),
         ("fenced", _no_cutover, "approval"),
         ("fenced", _lifted, "fence"),
+        ("released", _woken, "woken"),
     ],
 )
 def test_a_planted_violation_is_caught(moment: str, plant: Plant, rule: str) -> None:
@@ -260,4 +267,4 @@ def test_what_never_ends_is_caught(change: dict[str, Any], rule: str) -> None:
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert len(RULES) == 12
+    assert len(RULES) == 13
