@@ -212,7 +212,9 @@ def test_a_write_after_the_switch_stops_the_run_where_it_is() -> None:
     assert w.where() == {(TARGET, True)}
     assert w.state(Row.SWITCH_GROUP, "fraud-g") is None
     left = close(w.context(), "somebody wrote to the source")["left"]
-    assert "DENY bindings on payments" in left[0] and "the route points applications to payments-v2" in left[1]
+    assert (
+        "DENY bindings: WRITE on payments for" in left[0] and "the route points applications to payments-v2" in left[1]
+    )
     row = w.journal.current(w.claim.migration_id)
     assert (row.state, row.active, w.where()) == ("failed", False, {(TARGET, True)})
     assert w.open("topic_migration/another").epoch == 1, "both topics are free"
