@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -140,7 +141,7 @@ class Faulty:
         write = method in WRITES
         fault = self._injector.strike(self._name, method, write)
         began = kernel.now
-        process.pause(kernel.rng.expovariate(1.0) * self._mean)
+        process.pause(-math.log(1.0 - kernel.rng.random()) * self._mean)
         if fault is None:
             result = self._effect(method, effect, args, write, began)
             if method in STALE:

@@ -42,6 +42,8 @@ class Kernel:
         self._serial = 0
         self._hub = greenlet.getcurrent()
         self._left = max_events
+        self._until = self._look = 0.0
+        self._stop: Callable[[], bool] | None = None
         self.running: Process | None = None
 
     @property
@@ -75,12 +77,12 @@ class Kernel:
 
     def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
         """Let events happen up to this time, or until ``stop`` says so."""
-        look = self.now
+        self._until, self._look, self._stop = until, self.now, stop
         while self._queue and self._queue[0][0] <= until:
-            if stop is not None and self.now >= look:
+            if stop is not None and self.now >= self._look:
                 if stop():
                     return
-                look = self.now + 0.5
+                self._look = self.now + 0.5
             self._left -= 1
             if self._left <= 0:
                 raise OutOfTime(f"too many events at {self.now:.1f} s")
@@ -88,6 +90,17 @@ class Kernel:
             self.now = max(self.now, when)
             do()
         self.now = max(self.now, until)
+
+    def jump(self, seconds: float) -> bool:
+        """Let time pass for the process that runs, if nothing else would happen in it: no switch is needed then."""
+        when = self.now + seconds
+        if when > self._until or (self._queue and self._queue[0][0] <= when):
+            return False
+        if self._left <= 1 or (self._stop is not None and self.now >= self._look):
+            return False
+        self._left -= 1
+        self.now = when
+        return True
 
 
 class Process:
@@ -137,6 +150,8 @@ class Process:
         """Called by the process itself: give way for so long. Raises ``Killed`` if it was killed meanwhile."""
         if self.doomed:
             raise Killed(self.name)
+        if self.kernel.now + seconds >= self._stalled_until and self.kernel.jump(seconds):
+            return
         self.kernel.after(seconds, self._resume)
         loop = asyncio._get_running_loop()
         asyncio._set_running_loop(None)

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from topicshift.acts.context import MigrationContext, Ports
@@ -91,6 +92,7 @@ class Simulation:
         self.processes.append(made)
         return made
 
+    @cached_property
     def spec(self) -> Any:
         """The spec that this migration follows."""
         shape, how = self.scenario.shape, self.scenario.approvals
@@ -117,7 +119,7 @@ class Simulation:
             claim, row = joined(ports)
         else:
             claim, row = open_migration(
-                self.spec(), admin=ports.admin, journal=ports.journal, owner=owner, owner_alive=self.owner_alive
+                self.spec, admin=ports.admin, journal=ports.journal, owner=owner, owner_alive=self.owner_alive
             )
         ports.verifier = self._wrap(
             self.verifiers.setdefault(row.migration_id, SimVerifier(self.world)), "verifier", process

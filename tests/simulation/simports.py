@@ -10,7 +10,8 @@ from typing import Any, Literal
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.errors import TopicshiftError, Unreadable
-from topicshift.ports import Claim, MigrationRow, StepRow
+from topicshift.core.proof import audit
+from topicshift.ports import Claim, MigrationRow, Seat, StepRow
 from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_journal import FakeJournal
 
@@ -26,15 +27,14 @@ class SimJournal(FakeJournal):
         super().__init__(clock)
         self.history = history
 
-    def _append(self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None) -> Any:
-        found = super()._append(row, kind, actor, data, at)
+    def _append(self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None) -> None:
+        super()._append(row, kind, actor, data, at)
         if kind in ("claimed", "reopened", "state", "replaced"):
             self._tell_holders()
         elif kind == "plan":
             self.history.add("journal", "plan", migration=row.migration_id, plan_hash=data["plan_hash"])
         elif kind in ("step_intended", "step_finished"):
             self._tell_row(row.migration_id, data["step"])
-        return found
 
     def _tell_holders(self) -> None:
         held = dict(self._topics)
@@ -57,6 +57,14 @@ class SimJournal(FakeJournal):
         self.history.add(
             "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch
         )
+
+    def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """As the port says; nobody asks for the event's hash."""
+        self._append(self._owned(claim), kind, actor, audit.plain(data))
+
+    def take_seat(self, claim: Claim, *args: Any, trace: Any = None, **kwargs: Any) -> tuple[Claim, Seat] | None:
+        """As the port says; nobody reads here what an act was decided on."""
+        return super().take_seat(claim, *args, **kwargs)
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
         """As the port says; a row that was undone is told too."""

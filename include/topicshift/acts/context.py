@@ -55,6 +55,9 @@ class Memory:
     fence: FenceRecord | None = None
     gate: Gate | None = None
     told: dict[str, datetime] = field(default_factory=dict)
+    rows: tuple[MigrationRow, list[StepRow]] | None = None
+    record: Record | None = None
+    """The migration as ``rows`` of the journal have it."""
     said: str = ""
 
 
@@ -200,12 +203,16 @@ class MigrationContext:
                 f"{self.row.migration_id} is owned by {self.row.owner} since epoch {self.row.epoch}, no longer by "
                 f"{self.claim.owner}. Nothing was changed. Look at the new owner's run instead."
             )
-        self.claim = replace(self.claim, epoch=self.row.epoch)
+        if self.claim.epoch != self.row.epoch:
+            self.claim = replace(self.claim, epoch=self.row.epoch)
         return self.record()
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
-        return record_of(self.row, self.journal.steps(self.row.migration_id), self.policy)
+        steps = self.journal.steps(self.row.migration_id)
+        if self.memory.record is None or (self.row, steps) != self.memory.rows:
+            self.memory.record, self.memory.rows = record_of(self.row, steps, self.policy), (self.row, steps)
+        return self.memory.record
 
     @cached_property
     def policy(self) -> Policy:

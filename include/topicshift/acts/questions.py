@@ -74,16 +74,19 @@ def answers_of(view: View) -> View:
     answers = {}
     for ask in Ask:
         for subject in subjects.get(ask, [""]):
-            about = about_of(ask, subject, record, view)
-            answers[f"{ask.value}:{subject}" if subject else ask.value] = _answer(record, ask, subject, about)
+            name = f"{ask}:{subject}" if subject else str(ask)
+            answers[name] = _BY_SPEC if ask not in record.policy.required else _answer(view, ask, subject)
     return replace(view, answers=answers)
 
 
-def _answer(record: Record, ask: Ask, subject: str, about: Mapping[str, Any]) -> Answer:
-    if ask not in record.policy.required:
-        return Answer("yes", by="spec")
-    row = record.steps.get(name_of(ask, subject))
-    if row is None or not row.state.in_effect or row.data.get("about") != _plain(about):
+_BY_SPEC = Answer("yes", by="spec")
+
+
+def _answer(view: View, ask: Ask, subject: str) -> Answer:
+    row = view.record.steps.get(name_of(ask, subject))
+    if row is None or not row.state.in_effect:
+        return Answer(None)
+    if row.data.get("about") != _plain(about_of(ask, subject, view.record, view)):
         return Answer(None)
     if row.state is StepState.INTENDED:
         return Answer(None, asked=True)

@@ -313,7 +313,8 @@ class FakeJournal:
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow:
         """Append one event to the audit trail."""
         with self._lock:
-            return self._append(self._owned(claim), kind, actor, audit.plain(data))
+            self._append(self._owned(claim), kind, actor, audit.plain(data))
+            return self._chain(claim.migration_id)[-1]
 
     def events(self, migration_id: str) -> list[EventRow]:
         """The audit trail in the order of its rows."""
@@ -323,7 +324,7 @@ class FakeJournal:
         """The end of the trail, and its rows."""
         with self._lock:
             self.current(migration_id)
-            rows = list(self._events[migration_id])
+            rows = list(self._chain(migration_id))
             last = rows[-1].hash if rows else audit.genesis_hash(migration_id)
             return audit.ChainHead(count=len(rows), hash=last), rows
 
@@ -367,17 +368,22 @@ class FakeJournal:
         self._free(row.migration_id)
         self._append(row, "replaced", by, data)
 
-    def _append(
-        self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None
-    ) -> EventRow:
+    def _append(self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None) -> None:
         at = at or self._at()
         rows = self._events[row.migration_id]
-        prev = rows[-1].hash if rows else audit.genesis_hash(row.migration_id)
-        bare = EventRow(len(rows) + 1, row.migration_id, row.epoch, at, actor, kind, data, prev, "")
-        found = replace(bare, hash=audit.hash_of(bare))
-        rows.append(found)
+        rows.append(EventRow(len(rows) + 1, row.migration_id, row.epoch, at, actor, kind, data, "", ""))
         self._migrations[row.migration_id] = replace(self._migrations[row.migration_id], updated_at=at)
-        return found
+
+    def _chain(self, migration_id: str) -> list[EventRow]:
+        """The events, each with its hash: worked out when somebody reads them."""
+        rows = self._events[migration_id]
+        first = next((i for i, row in enumerate(rows) if not row.hash), len(rows))
+        prev = rows[first - 1].hash if first else audit.genesis_hash(migration_id)
+        for i in range(first, len(rows)):
+            bare = replace(rows[i], prev_hash=prev)
+            rows[i] = replace(bare, hash=audit.hash_of(bare))
+            prev = rows[i].hash
+        return rows
 
 
 def _held(row: MigrationRow) -> ownership.Held:

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError
 from topicshift.core.fence.acls import covers
@@ -49,7 +50,7 @@ class _Partition:
 
     @property
     def stable(self) -> int:
-        return min(self.open.values(), default=self.end)
+        return min(self.open.values()) if self.open else self.end
 
 
 @dataclass
@@ -58,6 +59,8 @@ class _Topic:
     replication_factor: int
     configs: dict[str, str]
     partitions: list[_Partition]
+    described: tuple[Any, TopicInfo] | None = None
+    """What it was described from, and the description."""
 
 
 @dataclass
@@ -292,6 +295,9 @@ class FakeCluster:
             found = self._topics.get(name)
             if found is None:
                 return None
+            made_from = (len(found.partitions), dict(found.configs))
+            if found.described is not None and found.described[0] == made_from:
+                return found.described[1]
             ids = [b.id for b in self._brokers]
             replicas = {
                 p: tuple(ids[(p + i) % len(ids)] for i in range(found.replication_factor))
@@ -299,7 +305,7 @@ class FakeCluster:
             }
             configs = {k: ConfigEntry(k, v, False) for k, v in _INHERITED.items()}
             configs |= {k: ConfigEntry(k, v, True) for k, v in found.configs.items()}
-            return TopicInfo(
+            info = TopicInfo(
                 name=name,
                 topic_id=found.topic_id,
                 replicas=replicas,
@@ -309,6 +315,8 @@ class FakeCluster:
                 internal=False,
                 authorized=_ALL,
             )
+            found.described = made_from, info
+            return info
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """See :class:`topicshift.ports.ClusterAdmin`."""

@@ -6,6 +6,7 @@ does not run: :func:`run_checks` says so by name (TS501), and an unknown blocks 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -121,6 +122,7 @@ def check(scope: Scope, *codes: Code, needs: tuple[str, ...] = ()) -> Callable[[
     return register
 
 
+@functools.cache
 def all_checks() -> tuple[Check, ...]:
     """Every check of this package, by its first code."""
     for module in pkgutil.iter_modules(__path__):

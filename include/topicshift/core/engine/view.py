@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from topicshift.core.engine.freeze import Freeze
@@ -93,7 +94,7 @@ class Record:
 
     def at(self, row: Row, subject: str = "") -> StepState | None:
         """State of the row, None where it was never written."""
-        found = self.step(row, subject)
+        found = self.steps.get(row_of(row, subject))
         return None if found is None else found.state
 
     def done(self, row: Row, subject: str = "") -> bool:
@@ -109,7 +110,7 @@ class Record:
         state = self.at(row, subject)
         return state is not None and state.in_effect
 
-    @property
+    @cached_property
     def freeze(self) -> Freeze | None:
         """The freeze that runs (also one in which producers are being resumed), None without one."""
         row = self.step(Row.FREEZE)

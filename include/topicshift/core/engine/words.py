@@ -69,7 +69,7 @@ READ_ONLY_ROWS: Final = frozenset({Row.CHECK, Row.CERTIFICATE, Row.VERIFICATION,
 
 def row_of(row: Row, subject: str = "") -> str:
     """Journal name of a row, for one consumer group (or question) where ``subject`` is given."""
-    return f"{row.value}:{subject}" if subject else row.value
+    return f"{row}:{subject}" if subject else str(row)
 
 
 class Ask(StrEnum):

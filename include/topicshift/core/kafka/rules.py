@@ -30,11 +30,11 @@ def topic_name_problem(name: str) -> str | None:
         return f"{name!r} is not a name, it is a folder"
     if len(name) > MAX_NAME:
         return f"it has {len(name)} characters, the most is {MAX_NAME}"
+    if _LEGAL.fullmatch(name):
+        return None
     bad = sorted({c for c in name if not _LEGAL.fullmatch(c)})
-    if bad:
-        shown = ", ".join(repr(c) for c in bad[:5])
-        return f"it holds {shown}; allowed are letters a-z and A-Z, digits, '.', '_' and '-'"
-    return None
+    shown = ", ".join(repr(c) for c in bad[:5])
+    return f"it holds {shown}; allowed are letters a-z and A-Z, digits, '.', '_' and '-'"
 
 
 def metric_name(name: str) -> str:

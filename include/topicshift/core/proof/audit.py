@@ -11,6 +11,7 @@ trail that was cut off at its end would look whole. See ``docs/audit.md`` for wh
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -101,6 +102,11 @@ def plain(value: Any) -> Any:  # noqa: C901 - a branch for each type that the jo
     Keys become strings, tuples and sets lists (sets sorted), models, dataclasses, enums, times and paths their JSON
     form. Numbers that JSON does not have (``nan``, ``inf``) become strings. Raises ``TypeError`` for anything else.
     """
+    kind = type(value)
+    if kind is str:
+        return _URL_PASSWORD.sub(rf"\1:{MASK}@", value) if "://" in value else value
+    if kind is dict:
+        return _object(value)
     if value is None or isinstance(value, bool | int):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
@@ -110,7 +116,7 @@ def plain(value: Any) -> Any:  # noqa: C901 - a branch for each type that the jo
     if isinstance(value, str):
         return _URL_PASSWORD.sub(rf"\1:{MASK}@", value)
     if isinstance(value, Mapping):
-        return {_key(k): _masked(_key(k), v) for k, v in value.items()}
+        return _object(value)
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     if isinstance(value, set | frozenset):
@@ -128,6 +134,10 @@ def plain(value: Any) -> Any:  # noqa: C901 - a branch for each type that the jo
     raise TypeError(f"{type(value).__name__} cannot be written to the journal; give plain JSON values.")
 
 
+def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {key: _masked(key, v) for k, v in value.items() for key in [k if type(k) is str else _key(k)]}
+
+
 def _key(key: Any) -> str:
     if isinstance(key, Enum):
         key = key.value
@@ -138,8 +148,13 @@ def _key(key: Any) -> str:
     return str(key)
 
 
+@functools.lru_cache(maxsize=1024)
+def _is_secret(key: str) -> bool:
+    return _SECRET_KEY.search(key) is not None
+
+
 def _masked(key: str, value: Any) -> Any:
-    if isinstance(value, str | bytes) and value and _SECRET_KEY.search(key):
+    if isinstance(value, str | bytes) and value and _is_secret(key):
         return MASK
     return plain(value)
 
