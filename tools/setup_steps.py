@@ -46,6 +46,11 @@ KAFKA_MODULES = [
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # or the broker and the tools say nothing at all
 ]
 SPARK_MODULES = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION)]
+SPRING_VERSION = "4.0.7"
+SPRING_MODULES = [  # for the test that runs the Spring Boot example of docs/route-protocol.md
+    ("org.springframework.boot", "spring-boot-starter-kafka", SPRING_VERSION),
+    ("org.springframework.boot", "spring-boot-starter-jackson", SPRING_VERSION),
+]
 DISK_WANTED = 4 * 1024**3
 HEARTBEAT = 10.0
 
@@ -479,7 +484,14 @@ def set_up(requirements: str) -> None:
             install_project,
             lambda: fetch_jars("kafka", KAFKA_MODULES, java, beside_pyspark=False),
             lambda: fetch_jars("spark", SPARK_MODULES, java, beside_pyspark=True),
-            *([lambda: archive_classes(java)] if requirements == "dev.txt" else []),
+            *(
+                [
+                    lambda: fetch_jars("spring", SPRING_MODULES, java, beside_pyspark=False),
+                    lambda: archive_classes(java),
+                ]
+                if requirements == "dev.txt"
+                else []
+            ),
         )
         compile_project()
         write_stamp("java", {"home": str(java.home), "major": java.major})
