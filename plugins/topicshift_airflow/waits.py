@@ -22,7 +22,7 @@ def trigger_for(ctx: MigrationContext, decision: Decision, consumer: str, *, wok
     """The trigger that fits. ``woken``: this task has waited before, so it waits a little longer before it looks."""
     from topicshift_airflow.triggers.journal import ClockTrigger
 
-    if decision.rule == "gate":
+    if decision.rule in ("gate", "verifier_started"):  # the verifier's own task starts it, and starts it anew
         return _gate(ctx, pause_s=4.0 if woken else 1.0)
     if decision.rule == "drained" and decision.step is Step.DRAIN:
         return _drain(ctx, consumer)

@@ -502,3 +502,18 @@ def test_a_run_that_was_rolled_back_may_be_opened_again() -> None:
     w.open()
     w.advanced()
     is_done(w)
+
+
+def test_a_verifier_that_dies_before_the_freeze_is_started_anew() -> None:
+    """Nobody is stopped for a verifier that is not there; the migration goes on with another one."""
+    w = World()
+    w.advanced(until=Step.STOP_PRODUCERS, leave=frozenset({"freeze_begun"}))
+    w.verifier.dies()
+    task = w.context(spark=False)
+    assert "the armed drain verifier is gone, so another one is started" in w.waits(ctx=task, patience_s=1)
+    assert w.where() == {(SOURCE, True)} and w.state(Row.FREEZE) is None
+    task.begin_by = w.clock.now()
+    with pytest.raises(DrainTimedOut, match="the armed drain verifier is gone"):
+        w.advance(task)
+    w.advanced()
+    is_done(w)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,27 +20,34 @@ if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
 
 
+VERIFIER_STARTS = 3
+"""So many armed verifiers are started, one after the other, where each dies before it is needed."""
+
+
 class JobRunner:
     """Starts a job when the engine wants it, and makes evidence of its result at the next look after it has ended.
 
     The master is ``TOPICSHIFT_SPARK_MASTER``, ``local[*]`` by default. A job that fails is not started again: the error
-    names its log.
+    names its log. An armed verifier that has died is, a few times.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
         self._running: dict[Act, tuple[subprocess.Popen[bytes], Path]] = {}
         self._secrets: list[Path] = []
+        self._starts = 0
 
     def __call__(self, ctx: MigrationContext, act: Act) -> None:
         """Start the job, or look at the one that runs. Raises ``Unreadable`` for one that left no result."""
         from topicshift.acts.jobs import RESULTS, keep
 
+        if act is Act.START_VERIFIER:
+            self._end_verifier(ctx)
         if act not in self._running:
             self._start(ctx, act)
             return
         process, folder = self._running[act]
-        if process.poll() is None or act not in RESULTS:
+        if process.poll() is None:
             return
         result = folder / RESULTS[act]
         if not result.exists():
@@ -47,6 +56,22 @@ class JobRunner:
         keep(ctx.write, folder, RESULTS[act])
         said = json.loads(result.read_bytes())
         ctx.event("spark_job", {"job": act.value, "verdict": said.get("verdict"), "seconds": said.get("seconds")})
+
+    def _end_verifier(self, ctx: MigrationContext) -> None:
+        """Make room for another one: the engine asks for it only where none is there, or none gives a sign of life."""
+        from topicshift.adapters.verifier import FileVerifier
+
+        state, why = FileVerifier(ctx.row.migration_id, ctx.clock).state()
+        process, folder = self._running.pop(Act.START_VERIFIER, (None, Path()))
+        if process is not None:
+            _end(process, signal.SIGKILL)
+            process.wait()
+        self._starts = 1 if state == "absent" else self._starts + 1
+        if self._starts > VERIFIER_STARTS:
+            raise Unreadable(
+                f"The armed drain verifier was started {VERIFIER_STARTS} times and each has died ({why}), so whether "
+                f"records are left could not be read in the freeze. Nobody was stopped. See {folder}/log."
+            )
 
     def _start(self, ctx: MigrationContext, act: Act) -> None:
         from topicshift.acts import jobs
@@ -76,8 +101,8 @@ class JobRunner:
         environment = {**os.environ, **python_path(), "PYSPARK_PYTHON": sys.executable}
         environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "TOPICSHIFT_OWNER_PID": str(os.getpid())}
         try:
-            with (folder / "log").open("wb") as log:
-                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            with (folder / "log").open("ab") as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         except OSError as error:
             raise Transient(f"spark-submit could not be started: {error}. Is pyspark installed here?") from error
         self._running[act] = process, folder
@@ -87,9 +112,15 @@ class JobRunner:
         """End what still runs, and remove the files with secrets."""
         for process, _ in self._running.values():
             if process.poll() is None:
-                process.terminate()
+                _end(process, signal.SIGTERM)
         for folder in self._secrets:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    """End spark-submit with all that it started; those that are left when it is gone as well."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
 
 
 def _spark_submit() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.engine.words import Act, Row
-from topicshift.core.errors import Refused
+from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES, recorded
 from topicshift_airflow.operators.spark import SparkJobOperator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
     from topicshift.acts.jobs import Job
     from topicshift.core.engine.view import Record
+    from topicshift.ports import Verifier
 
 QUIET = {"spark.log.level": "WARN", "spark.ui.enabled": "false"}
 """A task's log is for what the job says; a web page of a short driver is nobody's."""
@@ -137,12 +140,37 @@ class KeyRehashImpact(_MigrationJob):
 
 
 class ArmedVerification(_MigrationJob):
-    """Started before the fence, so that no JVM has to start while producers stand still."""
+    """Started before the fence, so that no JVM has to start while producers stand still.
+
+    A driver that gives no sign of life is ended, and the task's next try starts another.
+    """
 
     act = Act.START_VERIFIER
+    silent_looks, look_every_s = 3, 10.0
+    """So many looks, one after the other, at which it is silent for longer than it may be; seconds between two."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="drain_verification_armed", **kwargs)
+        super().__init__(job="drain_verification_armed", **{"retries": RETRIES["retries"], **kwargs})
+        self._verifier: Verifier | None = None
+
+    def _submit(self, context: Any, folder: Path) -> None:
+        ended = threading.Event()
+        threading.Thread(target=self._end_silent, args=(ended,), daemon=True).start()
+        try:
+            super()._submit(context, folder)
+        finally:
+            ended.set()
+
+    def _end_silent(self, ended: threading.Event) -> None:
+        looks = 0
+        while looks < self.silent_looks:
+            if ended.wait(self.look_every_s):
+                return
+            with contextlib.suppress(Unreadable):
+                assert self._verifier is not None
+                looks = looks + 1 if self._verifier.state()[0] == "gone" else 0
+        self.log.warning("the armed drain verifier gives no sign of life, so its driver is ended")
+        self.on_kill()
 
     def needed(self, ctx: MigrationContext, record: Record) -> bool:
         """Whether a certificate is still to come. It runs beside other steps, so what comes next does not matter."""
@@ -155,7 +183,7 @@ class ArmedVerification(_MigrationJob):
         from topicshift.acts.jobs import armed_job
         from topicshift.adapters.verifier import FileVerifier
 
-        verifier = FileVerifier(record.migration_id, ctx.clock)
+        verifier = self._verifier = FileVerifier(record.migration_id, ctx.clock)
         verifier.arm()
         self._folder = verifier.answers
         return armed_job(record, verifier.requests)

@@ -315,14 +315,16 @@ def _retention(view: View) -> Decision | None:
     return None
 
 
-@rule(before_freeze, Fact.VERIFIER, step=Step.STOP_PRODUCERS)
+@rule(before_freeze, Fact.VERIFIER, Fact.GATE, step=Step.STOP_PRODUCERS)
 def verifier_started(view: View) -> Decision | None:
-    """The verifier is armed before the fence, so that no JVM has to start while producers stand still."""
+    """The verifier is armed before the fence, so that no JVM has to start while producers stand still; anew where it
+    has died meanwhile."""
     found = view.verifier
-    if not isinstance(found, Unknown) and found.state == "absent":
-        why = "the armed drain verifier was not started yet"
-        return retell(view, Act.START_VERIFIER, why, "the armed drain verifier to start")
-    return None
+    too_late = not isinstance(view.gate, Unknown) and view.gate.too_late
+    if isinstance(found, Unknown) or found.state not in ("absent", "gone") or too_late:
+        return None
+    why = "was not started yet" if found.state == "absent" else f"is gone, so another one is started ({found.text})"
+    return retell(view, Act.START_VERIFIER, f"the armed drain verifier {why}", f"the armed drain verifier {why}")
 
 
 @rule(before_freeze, Fact.GATE, Fact.VERIFIER, Fact.PRODUCERS, Fact.GROUPS, step=Step.STOP_PRODUCERS)
@@ -354,11 +356,7 @@ def _verifier_waits(view: View) -> list[str]:
         return [f"the armed drain verifier cannot be looked at: {found.why}"]
     if found.state == "ready":
         return []
-    said = {"gone": "has ended or is silent; start it again", "starting": "has not said ready yet"}
-    return [
-        f"the armed drain verifier {said.get(found.state, 'was not started')}"
-        + (f" ({found.text})" if found.text else "")
-    ]
+    return [f"the armed drain verifier is {found.state}" + (f" ({found.text})" if found.text else "")]
 
 
 def _members_wait(view: View) -> list[str]:
