@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 
@@ -36,8 +37,7 @@ NOW = {TIME: START, MARGIN: FREEZE.act_until, OVER: FREEZE.lease_until + timedel
 SWITCHED_ROWS = (Row.SWITCH_PRODUCERS, Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION)
 
 
-@dataclass(frozen=True)
-class Advancer:
+class Advancer(NamedTuple):
     """One act under way: the next instruction, and the epoch and clock under which the seat was taken."""
 
     act: Act
@@ -48,8 +48,22 @@ class Advancer:
     stalled: bool = False
 
 
-@dataclass(frozen=True)
-class World:
+class Rows(tuple[tuple[str, StepState], ...]):
+    """The journal's rows by name. Hundreds of thousands of worlds share a few hundred journals: hashed once."""
+
+    def __hash__(self) -> int:
+        try:
+            return self.kept  # type: ignore[has-type,no-any-return]
+        except AttributeError:
+            self.kept = super().__hash__()
+            return self.kept
+
+    @functools.cached_property
+    def states(self) -> dict[str, StepState]:
+        return dict(self)
+
+
+class World(NamedTuple):
     """All there is: the cluster, the applications, the journal, and the advancers."""
 
     at: tuple[str, ...] = ("source", "source")
@@ -59,7 +73,7 @@ class World:
     moved: frozenset[str] = frozenset()
     grown: bool = False
     clock: int = TIME
-    journal: tuple[tuple[str, StepState], ...] = ()
+    journal: Rows = Rows()
     advancers: tuple[Advancer | None, ...] = (None,)
     kills: int = 0
     freezes: int = 0
@@ -70,13 +84,16 @@ class World:
     def advancing(self, i: int, what: Advancer | None) -> World:
         """With another advancer at place ``i``; which is which makes no difference, so they are sorted."""
         all_ = (*self.advancers[:i], what, *self.advancers[i + 1 :])
-        return replace(self, advancers=tuple(sorted(all_, key=str)))
+        return self._replace(advancers=tuple(sorted(all_, key=lambda a: a or ())))
 
     def row(self, row: Row, subject: str = "") -> StepState | None:
-        return dict(self.journal).get(row_of(row, subject))
+        return self.journal.states.get(row_of(row, subject))
+
+    def rows(self, changed: dict[str, StepState]) -> World:
+        return self._replace(journal=kept(Rows(sorted({**self.journal.states, **changed}.items()))))
 
     def put(self, row: Row, state: StepState, subject: str = "") -> World:
-        return replace(self, journal=tuple(sorted({**dict(self.journal), row_of(row, subject): state}.items())))
+        return self.rows({row_of(row, subject): state})
 
     def intend(self, row: Row, subject: str = "") -> World:
         """As the journal does it: the intent of a step that is intended or done stays as it is."""
@@ -84,7 +101,13 @@ class World:
         return self if held else self.put(row, StepState.INTENDED, subject)
 
     def move(self, producer: str, to: str) -> World:
-        return replace(self, at=tuple(to if p == producer else a for p, a in zip(PRODUCERS, self.at, strict=True)))
+        return self._replace(at=tuple(to if p == producer else a for p, a in zip(PRODUCERS, self.at, strict=True)))
+
+
+@functools.cache
+def kept(rows: Rows) -> Rows:
+    """One object for equal rows."""
+    return rows
 
 
 class Broken(AssertionError):
@@ -179,7 +202,7 @@ class Model:
         if mine.epoch < w.epoch:
             yield w.advancing(i, None)  # the seat is gone: refused
             return
-        program = self.acts(w, mine)
+        program = program_of(self, mine.act, mine.subject, w.at, w.journal)
         if mine.at >= len(program):
             yield w.advancing(i, None)
             return
@@ -189,9 +212,9 @@ class Model:
             yield w.advancing(i, None)
             return
         if after.epoch > w.epoch:
-            yield after.advancing(i, replace(mine, at=mine.at + 1, epoch=after.epoch))
+            yield after.advancing(i, mine._replace(at=mine.at + 1, epoch=after.epoch))
         else:
-            yield after.advancing(i, replace(mine, at=mine.at + 1))
+            yield after.advancing(i, mine._replace(at=mine.at + 1))
 
     def _take_seat(self, w: World, i: int) -> Iterator[World]:
         decision = decided(self, w)
@@ -206,30 +229,30 @@ class Model:
         if w.grown and decision.act in (Act.INTEND_SWITCH, Act.RELEASE_GROUP, Act.CERTIFY):
             raise Broken(f"{decision.act} was decided on a source that had grown after its fence")
         epoch = w.epoch + 1 if holders else w.epoch
-        taken = replace(w, epoch=epoch)
+        taken = w._replace(epoch=epoch)
         yield taken.advancing(i, Advancer(decision.act, decision.subject, epoch, w.clock))
 
-    def acts(self, w: World, a: Advancer) -> Program:
+    def acts(self, act: Act, subject: str, at: tuple[str, ...], journal: Rows) -> Program:
         """The instructions of an act; each looks at what it needs once more, as the product does."""
         done, undone, intended, undoing = StepState.DONE, StepState.UNDONE, StepState.INTENDED, StepState.UNDOING
         moves: dict[Act, Program] = {
             Act.CREATE_TARGET: [
                 lambda w: w.intend(Row.CREATE_TARGET),
-                lambda w: replace(w, target=True),
+                lambda w: w._replace(target=True),
                 lambda w: w.put(Row.CREATE_TARGET, done),
             ],
             Act.ARM: [lambda w: w.put(Row.ARM, done)],
             Act.LENGTHEN_RETENTION: [lambda w: w.put(Row.LENGTHEN_RETENTION, done)],
-            Act.BEGIN_FREEZE: [lambda w: replace(w.intend(Row.FREEZE), clock=TIME, freezes=w.freezes + 1)],
+            Act.BEGIN_FREEZE: [lambda w: w.intend(Row.FREEZE)._replace(clock=TIME, freezes=w.freezes + 1)],
             Act.STOP_PRODUCERS: [
                 lambda w: w.put(Row.STOP_PRODUCERS, done),
-                *(lambda w, p=p: w.move(p, "stopped") for p in PRODUCERS if w.at[PRODUCERS.index(p)] == "source"),
+                *(lambda w, p=p: w.move(p, "stopped") for p in PRODUCERS if at[PRODUCERS.index(p)] == "source"),
             ],
             Act.DENY: [lambda w: w.intend(Row.FENCE)],
-            Act.RECORD_FENCE: [lambda w: replace(w.put(Row.FENCE, done), grown=False)],
-            Act.CERTIFY: [lambda w: w.put(Row.CERTIFICATE, done, a.subject)],
-            Act.REQUEST_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, intended, a.subject)],
-            Act.RECORD_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, done, a.subject)],
+            Act.RECORD_FENCE: [lambda w: w.put(Row.FENCE, done)._replace(grown=False)],
+            Act.CERTIFY: [lambda w: w.put(Row.CERTIFICATE, done, subject)],
+            Act.REQUEST_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, intended, subject)],
+            Act.RECORD_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, done, subject)],
             Act.INTEND_SWITCH: [lambda w: w.intend(Row.SWITCH_PRODUCERS)],
             Act.POINT_PRODUCERS: [lambda w, p=p: self._point(w, p) for p in self.point_order],
             Act.END_FREEZE: [
@@ -238,14 +261,14 @@ class Model:
             ],
             Act.WIDEN_DENY: [lambda w: w.put(Row.WIDE_DENY, done)],
             Act.RELEASE_GROUP: [
-                lambda w: w.intend(Row.SWITCH_GROUP, a.subject),
-                lambda w: replace(w, moved=w.moved | {a.subject}),
+                lambda w: w.intend(Row.SWITCH_GROUP, subject),
+                lambda w: w._replace(moved=w.moved | {subject}),
             ],
-            Act.FINISH_GROUP: [lambda w: w.put(Row.SWITCH_GROUP, done, a.subject)],
+            Act.FINISH_GROUP: [lambda w: w.put(Row.SWITCH_GROUP, done, subject)],
             Act.RESTORE_RETENTION: [lambda w: w.put(Row.LENGTHEN_RETENTION, undone)],
             Act.DISARM: [lambda w: w.put(Row.ARM, undone)],
-            Act.FINISH: [lambda w: replace(w, over=True)],
-            Act.BEGIN_RESUME: [lambda w: replace(w.put(Row.FREEZE, undoing), epoch=w.epoch + 1)],
+            Act.FINISH: [lambda w: w._replace(over=True)],
+            Act.BEGIN_RESUME: [lambda w: w.put(Row.FREEZE, undoing)._replace(epoch=w.epoch + 1)],
             Act.GO_ON: [
                 lambda w: w.put(Row.FENCE, done),
                 lambda w: w.put(Row.TARGET_DENY, undone) if w.row(Row.TARGET_DENY) else w,
@@ -257,14 +280,14 @@ class Model:
             Act.END_RESUME: [
                 lambda w: w.put(Row.TARGET_DENY, undone) if w.row(Row.TARGET_DENY) else w,
                 *(
-                    (lambda w, n=n: replace(w, journal=tuple(sorted({**dict(w.journal), n: undone}.items()))))
-                    for n, _ in w.journal
+                    (lambda w, n=n: w.rows({n: undone}))
+                    for n, _ in journal
                     if Row(n.partition(":")[0]) in SWITCHED_ROWS
                 ),
                 lambda w: w.put(Row.FREEZE, undone),
             ],
         }
-        return moves[a.act]
+        return moves[act]
 
     def _point(self, w: World, producer: str) -> World:
         """A controller points who stands still; a route refuses one whose lease is about to end."""
@@ -284,28 +307,28 @@ class Model:
                     raise Broken(f"{producer} wrote to the source after the target held records: keys are crossed")
                 if w.moved:
                     raise Broken(f"{producer} wrote to the source after {set(w.moved)} left it: records are lost")
-                yield replace(w, unread=frozenset(self.groups), grown=w.grown or proven)
+                yield w._replace(unread=frozenset(self.groups), grown=w.grown or proven)
             elif at == "target":
-                yield replace(w, records=True)
+                yield w._replace(records=True)
         for group in w.unread - w.moved:
-            yield replace(w, unread=w.unread - {group})
+            yield w._replace(unread=w.unread - {group})
         if fenced and w.rogue < self.rogue:
-            yield replace(w, unread=frozenset(self.groups), grown=True, rogue=w.rogue + 1)
+            yield w._replace(unread=frozenset(self.groups), grown=True, rogue=w.rogue + 1)
         in_time = any(a is not None and a.began == TIME and not a.stalled for a in w.advancers)
         frozen = w.row(Row.FREEZE) in (StepState.INTENDED, StepState.UNDOING)
         if frozen and w.clock != OVER and not (in_time and w.clock == MARGIN):
-            yield replace(w, clock=w.clock + 1)
+            yield w._replace(clock=w.clock + 1)
         if w.clock == OVER and w.at[0] == "stopped":
             yield w.move("r", "source")  # the lease is over: who follows the route goes on where it was
         for i, a in enumerate(w.advancers):
             if a is None:
                 continue
             if w.kills < self.kills and not self.stalls:  # one that is stalled for ever is as good as dead
-                yield replace(w.advancing(i, None), kills=w.kills + 1)
+                yield w.advancing(i, None)._replace(kills=w.kills + 1)
             if self.stalls and not a.stalled and w.kills < self.kills:
-                yield replace(w.advancing(i, replace(a, stalled=True)), kills=w.kills + 1)
+                yield w.advancing(i, a._replace(stalled=True))._replace(kills=w.kills + 1)
             if a.stalled and (a.epoch < w.epoch or not self.checks_seat):
-                yield w.advancing(i, replace(a, stalled=False))
+                yield w.advancing(i, a._replace(stalled=False))
 
     def check(self, before: World, after: World) -> None:
         """What must hold for each single step of the world."""
@@ -335,7 +358,12 @@ class Model:
 
 def decided(model: Model, w: World) -> Decision:
     """What the engine decides in this world; asked once for all worlds that look alike to it."""
-    return _decided(model, replace(w, advancers=(), kills=0, freezes=0, rogue=0, epoch=0))
+    return _decided(model, w._replace(advancers=(), kills=0, freezes=0, rogue=0, epoch=0))
+
+
+@functools.cache
+def program_of(model: Model, act: Act, subject: str, at: tuple[str, ...], journal: Rows) -> Program:
+    return model.acts(act, subject, at, journal)
 
 
 @functools.cache
@@ -348,7 +376,7 @@ def explore(model: Model) -> dict[World, list[World]]:
     """Every world that can be reached, with the worlds that may follow it. Raises ``Broken``."""
     start = World(advancers=(None,) * model.advancers)
     if model.advancers > 1:  # what comes before the freeze is explored with one advancer
-        start = replace(start, target=True)
+        start = start._replace(target=True)
         for row in (Row.CREATE_TARGET, Row.ARM, Row.LENGTHEN_RETENTION):
             start = start.put(row, StepState.DONE)
     graph: dict[World, list[World]] = {start: []}
@@ -434,7 +462,7 @@ def test_a_dead_run_leaves_no_leased_producer_stopped(cutover: Cutover) -> None:
     """From every world, with every advancer dead for good, time alone brings a route's producer back to work."""
     model = Model(cutover, kills=1, freezes=1)
     for w in explore(model):
-        dead = replace(w, advancers=(None,))
+        dead = w._replace(advancers=(None,))
         for _ in range(4):
             if dead.at[0] != "stopped":
                 break
