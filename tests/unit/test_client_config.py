@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, callbacks
+from topicshift.client import follower as following
 from topicshift.client.callbacks import Callbacks
 from topicshift.client.follower import RouteFollower, instance_name, own_principal
 from topicshift.client.offsets import connection_config
@@ -15,6 +16,13 @@ from topicshift.client.producer import delivery_seconds
 from topicshift.core.route.client import Identity, ProducerClient
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers here, so nobody is waited for."""
+    monkeypatch.setattr(following, "_REQUEST_S", 0.05)
+    monkeypatch.setattr(following, "_LAST_S", 0.2)
 
 
 def test_only_what_says_how_to_reach_the_brokers_is_taken_over() -> None:

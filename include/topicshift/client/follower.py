@@ -38,6 +38,8 @@ _client_log.addHandler(logging.NullHandler())
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _REQUEST_S = 2.0
+_LAST_S = 5.0
+"""Seconds for the thread to end, and for the good-bye to be written."""
 
 
 class RouteError(RuntimeError):
@@ -174,18 +176,18 @@ class RouteFollower:
         """Make the thread call ``turn`` soon, because something it looks at has changed."""
         self._wake.set()
 
-    def stop(self, last: Outgoing | None = None, timeout_s: float = 5.0) -> None:
+    def stop(self, last: Outgoing | None = None) -> None:
         """End the thread, write a last acknowledgement (the good-bye), and let the connections go. Idempotent."""
         if self._stopping.is_set():
             return
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join(timeout_s)
+            self._thread.join(_LAST_S)
         if last is not None:
             self._write(last)
             if self._acks is not None:
-                self._acks.flush(timeout_s)
+                self._acks.flush(_LAST_S)
         if not self._thread.is_alive():
             self._consumer.close()
 
