@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationError
 
 from topicshift.core.kafka.rules import topic_name_problem
 
@@ -36,6 +38,10 @@ def document(what: str) -> Iterator[None]:
         yield
     except RouteFormatError:
         raise
+    except ValidationError as exc:
+        error = exc.errors()[0]
+        name = ".".join(str(part) for part in error["loc"] if part != "[key]")
+        raise RouteFormatError(f"{what}: {name} is {printable(error['input'])}: {error['msg']}") from None
     except Exception as exc:  # noqa: BLE001 - these may be anybody's bytes, and no fault in them may reach further
         raise RouteFormatError(f"{what} cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from None
 
@@ -66,68 +72,52 @@ def _check_depth(data: Any) -> None:
     raise RouteFormatError(f"it is nested more than {MAX_DEPTH} deep")
 
 
-def object_of(data: Any, name: str | None, where: str, *, any_version: bool = False) -> dict[str, Any]:
-    """A JSON object: the whole record (``name`` None, ``data`` its bytes), or a field of one, empty if missing."""
-    if name is not None:
-        value = data.get(name, {})
-        if not isinstance(value, dict):
-            raise RouteFormatError(f"{where}{name} is {printable(value)}, not an object")
-        return value
-    text = data.decode("utf-8") if isinstance(data, bytes) else data
+def object_of(value: bytes | str, what: str, *, any_version: bool = False) -> dict[str, Any]:
+    """The JSON object that a record holds."""
+    text = value.decode("utf-8") if isinstance(value, bytes) else value
     parsed = json.loads(text, parse_constant=_no_constant)
     if not isinstance(parsed, dict):
-        raise RouteFormatError(f"{where} is not a JSON object but {type(parsed).__name__}")
+        raise RouteFormatError(f"{what} is not a JSON object but {type(parsed).__name__}")
     _check_depth(parsed)
     json.dumps(parsed, ensure_ascii=False).encode()  # what cannot be written back is not understood
     version = parsed.get("v")
     if not any_version and (type(version) is not int or not 1 <= version <= VERSION):
-        raise RouteFormatError(f"{where} has v={printable(version)}; this client reads versions 1 to {VERSION}")
+        raise RouteFormatError(f"{what} has v={printable(version)}; this client reads versions 1 to {VERSION}")
     return parsed
 
 
-def optional_name(data: Mapping[str, Any], name: str, where: str, *, required: bool = False) -> str | None:
-    """A non-empty printable string, or None if it may be missing."""
-    value = data.get(name)
-    if value is None and not required:
-        return None
-    if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
-        raise RouteFormatError(
-            f"{where}{name} is {printable(value)}, not a non-empty string of at most {MAX_NAME} printable characters"
-        )
+# ------------------------------------------------------------------------------------------------ types of fields
+
+
+def _name(value: str) -> str:
+    if not value or len(value) > MAX_NAME or not value.isprintable():
+        raise ValueError(f"not a non-empty string of at most {MAX_NAME} printable characters")
     return value
 
 
-def topic_of(data: Mapping[str, Any], name: str, where: str) -> str:
-    """A legal topic name."""
-    value = optional_name(data, name, where, required=True) or ""
+def _topic(value: str) -> str:
     if problem := topic_name_problem(value):
-        raise RouteFormatError(f"{where}{name} is {printable(value)}, which is no topic name: {problem}")
+        raise ValueError(f"no topic name: {problem}")
     return value
 
 
-def optional_topic(data: Mapping[str, Any], name: str, where: str) -> str | None:
-    """A legal topic name, or None if it is missing."""
-    return None if data.get(name) is None else topic_of(data, name, where)
-
-
-def number(data: Mapping[str, Any], name: str, where: str, least: int, most: int, *, default: int | None = None) -> int:
-    """A whole number within bounds; ``default`` where it is missing or null."""
-    value = data.get(name)
-    if value is None and default is not None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise RouteFormatError(f"{where}{name} is {printable(value)}, not a whole number from {least} to {most}")
+def _partition(value: Any) -> Any:
+    if isinstance(value, str) and (not value.isascii() or not value.isdigit() or len(value) > 10):
+        raise ValueError("no partition")
     return value
 
 
-def optional_number(data: Mapping[str, Any], name: str, where: str, least: int, most: int) -> int | None:
-    """A whole number within bounds, or None if it is missing or null."""
-    return None if data.get(name) is None else number(data, name, where, least, most)
-
-
-def word(data: Mapping[str, Any], name: str, where: str, allowed: Sequence[str], default: str | None = None) -> str:
-    """One of these words."""
-    value = data.get(name, default)
-    if not isinstance(value, str) or value not in allowed:
-        raise RouteFormatError(f"{where}{name} is {printable(value)}, none of {', '.join(allowed)}")
-    return value
+Name = Annotated[str, Strict(), AfterValidator(_name)]
+Topic = Annotated[Name, AfterValidator(_topic)]
+Ms = Annotated[int, Strict(), Field(ge=0, le=MAX_MS)]
+Length = Annotated[int, Strict(), Field(ge=1, le=MAX_MS)]
+Beat = Annotated[int, Strict(), Field(ge=1, le=86_400_000)]
+Epoch = Annotated[int, Strict(), Field(ge=1, le=MAX_COUNT)]
+Count = Annotated[
+    int, Strict(), Field(ge=0, le=MAX_COUNT), BeforeValidator(lambda value: 0 if value is None else value)
+]
+"""A count of which null means 0."""
+Flag = Annotated[bool, Strict()]
+Partition = Annotated[int, BeforeValidator(_partition)]
+Offset = Annotated[int, Strict(), Field(ge=-1, lt=2**63)]
+Reason = Annotated[str, BeforeValidator(lambda value: value[:1000] if isinstance(value, str) else "")]

@@ -13,23 +13,27 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from topicshift.core.kafka.rules import ACKS_TOPIC as ACKS_TOPIC
 from topicshift.core.kafka.rules import ROUTES_TOPIC as ROUTES_TOPIC
 from topicshift.core.route.fields import (
-    MAX_COUNT,
-    MAX_MS,
+    Beat,
+    Count,
+    Epoch,
+    Flag,
+    Length,
+    Ms,
+    Name,
+    Offset,
+    Partition,
+    Reason,
     RouteFormatError,
+    Topic,
     document,
-    number,
     object_of,
-    optional_name,
-    optional_number,
-    optional_topic,
-    printable,
-    topic_of,
-    word,
 )
 
 __all__ = ["ACKS_TOPIC", "ROUTES_TOPIC", "RouteFormatError"]
@@ -106,12 +110,12 @@ class GroupRoute:
     ``auto.offset.reset`` says.
     """
 
-    topic: str
+    topic: Topic
     state: State = State.OPEN
-    lease_ms: int | None = None
-    until_ms: int | None = None
-    pause: int = 0
-    came_from: str | None = None
+    lease_ms: Length | None = None
+    until_ms: Ms | None = None
+    pause: Count = 0
+    came_from: Annotated[Topic | None, Field(alias="from")] = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self, now_ms: int) -> bool:
@@ -134,21 +138,21 @@ class Route:
     ``extra`` are fields this version does not know; they are written back. ``broker_ms`` is the broker's stamp.
     """
 
-    logical: str
-    active: str
+    logical: Topic
+    active: Topic
     state: State
-    epoch: int
-    lease_ms: int | None = None
-    until_ms: int | None = None
-    valid_before_ms: int | None = None
-    else_active: str | None = None
-    pause: int = 0
-    armed: int = 0
-    groups: Mapping[str, GroupRoute] = field(default_factory=dict)
-    source: str | None = None
-    target: str | None = None
-    migration: str | None = None
-    claim: int = 0
+    epoch: Epoch
+    lease_ms: Length | None = None
+    until_ms: Ms | None = None
+    valid_before_ms: Ms | None = None
+    else_active: Topic | None = None
+    pause: Count = 0
+    armed: Count = 0
+    groups: Mapping[Annotated[str, Field(min_length=1)], GroupRoute] = field(default_factory=dict)
+    source: Name | None = None
+    target: Name | None = None
+    migration: Name | None = None
+    claim: Count = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
     broker_ms: int | None = field(default=None, compare=False)
     voided: str | None = field(default=None, compare=False)
@@ -174,22 +178,22 @@ class Ack:
     route is armed, for ``armed_gone_ms``. ``broker_ms`` is not part of the JSON: the broker's stamp.
     """
 
-    logical: str
-    role: str
-    participant: str
-    instance: str
+    logical: Topic
+    role: Literal["producer", "consumer"]
+    participant: Name
+    instance: Name
     status: Status
-    epoch: int
-    topic: str
-    group: str | None = None
-    principal: str | None = None
-    armed: bool = False
-    offsets: Mapping[int, int] = field(default_factory=dict)
-    clock_ms: int | None = None
-    heartbeat_ms: int = int(HEARTBEAT_S * 1000)
-    gone_ms: int = int((STALE_S + DELIVERY_TIMEOUT_S + GONE_MARGIN_S) * 1000)
-    armed_gone_ms: int = int((STALE_S + DELIVERY_TIMEOUT_S + GONE_MARGIN_S) * 1000)
-    reason: str = ""
+    epoch: Count
+    topic: Topic
+    group: Name | None = None
+    principal: Name | None = None
+    armed: Flag = False
+    offsets: Mapping[Partition, Offset] = field(default_factory=dict)
+    clock_ms: Ms | None = None
+    heartbeat_ms: Beat = int(HEARTBEAT_S * 1000)
+    gone_ms: Beat = int((STALE_S + DELIVERY_TIMEOUT_S + GONE_MARGIN_S) * 1000)
+    armed_gone_ms: Beat = int((STALE_S + DELIVERY_TIMEOUT_S + GONE_MARGIN_S) * 1000)
+    reason: Reason = ""
     broker_ms: int | None = None
 
     @property
@@ -224,49 +228,36 @@ def ack_key(logical: str, instance: str) -> str:
 
 # ------------------------------------------------------------------------------------------------ routes
 
-_ROUTE_FIELDS = frozenset(
-    {"v", "logical", "active", "state", "epoch", "lease_ms", "until_ms", "valid_before_ms", "else_active", "pause"}
-    | {"armed", "groups", "source", "target", "migration", "claim"}
-)
-_GROUP_FIELDS = frozenset({"topic", "state", "lease_ms", "until_ms", "pause", "from"})
+_ROUTE: Final = TypeAdapter(Route)
+_ACK: Final = TypeAdapter(Ack)
+_NAME: Final[TypeAdapter[str | None]] = TypeAdapter(Name | None)
+_BESIDE: Final = frozenset({"extra", "broker_ms", "voided"})
+"""Fields of the dataclasses that are no fields of the records."""
+_ROUTE_FIELDS: Final = Route.__dataclass_fields__.keys() - _BESIDE | {"v"}
+_GROUP_FIELDS: Final = GroupRoute.__dataclass_fields__.keys() - _BESIDE - {"came_from"} | {"from"}
+_ACK_FIELDS: Final = Ack.__dataclass_fields__.keys() - _BESIDE
+_ACK_REQUIRED: Final = frozenset({"epoch", "heartbeat_ms", "gone_ms", "armed_gone_ms"})
+_NO_STAMP: Final = "and this record has none: the topic's message.timestamp.type is not LogAppendTime"
+
+P = TypeVar("P", Route, GroupRoute)
 
 
-def _pause(
-    data: Mapping[str, Any], where: str, broker_ms: int | None, default: str | None = None
-) -> tuple[State, int | None, int | None]:
-    """State, length and end of a pause. The end follows from the length and the stamp where it is not given."""
-    state = State(word(data, "state", where, tuple(State), default))
-    lease_ms = optional_number(data, "lease_ms", where, 1, MAX_MS)
-    until_ms = optional_number(data, "until_ms", where, 0, MAX_MS)
-    if state is State.PAUSED and until_ms is None:
-        if lease_ms is None:
-            raise RouteFormatError(f"{where}state is paused without lease_ms or until_ms: a pause must have an end")
-        if broker_ms is None:
-            raise RouteFormatError(
-                f"{where}lease_ms counts from the broker's stamp, and this record has none: the topic's "
-                "message.timestamp.type is not LogAppendTime"
-            )
-        until_ms = broker_ms + lease_ms
-    return state, lease_ms, until_ms
+def _sorted_out(data: Any, known: frozenset[str]) -> Any:
+    """The known fields, and the others under ``extra``; what is no object is left to the validation."""
+    if not isinstance(data, dict):
+        return data
+    return {k: v for k, v in data.items() if k in known} | {"extra": {k: v for k, v in data.items() if k not in known}}
 
 
-def _groups(data: Mapping[str, Any], broker_ms: int | None) -> dict[str, GroupRoute]:
-    groups: dict[str, GroupRoute] = {}
-    for group, entry in object_of(data, "groups", "").items():
-        where = f"groups.{group}."
-        if not isinstance(entry, dict) or not group:
-            raise RouteFormatError(f"groups.{group} is {entry!r}, not an object")
-        state, lease_ms, until_ms = _pause(entry, where, broker_ms, "open")
-        groups[group] = GroupRoute(
-            topic_of(entry, "topic", where),
-            state,
-            lease_ms,
-            until_ms,
-            number(entry, "pause", where, 0, MAX_COUNT, default=0),
-            optional_topic(entry, "from", where),
-            {k: v for k, v in entry.items() if k not in _GROUP_FIELDS},
-        )
-    return groups
+def _with_end(paused: P, where: str, broker_ms: int | None) -> P:
+    """The end of a pause follows from its length and the stamp where it is not given."""
+    if paused.state is not State.PAUSED or paused.until_ms is not None:
+        return paused
+    if paused.lease_ms is None:
+        raise RouteFormatError(f"{where}state is paused without lease_ms or until_ms: a pause must have an end")
+    if broker_ms is None:
+        raise RouteFormatError(f"{where}lease_ms counts from the broker's stamp, {_NO_STAMP}")
+    return replace(paused, until_ms=broker_ms + paused.lease_ms)
 
 
 def _judged(route: Route) -> Route:
@@ -278,10 +269,7 @@ def _judged(route: Route) -> Route:
             "valid_before_ms is given without else_active and until_ms, which say what a void one means"
         )
     if route.broker_ms is None:
-        raise RouteFormatError(
-            "valid_before_ms is compared with the broker's stamp, and this record has none: the topic's "
-            "message.timestamp.type is not LogAppendTime"
-        )
+        raise RouteFormatError(f"valid_before_ms is compared with the broker's stamp, {_NO_STAMP}")
     if route.broker_ms < route.valid_before_ms:
         return route
     return replace(route, active=route.else_active, valid_before_ms=None, else_active=None, voided=route.active)
@@ -294,67 +282,24 @@ def parse_route(value: bytes | str, key: bytes | str | None = None, broker_ms: i
     Raises :class:`RouteFormatError`, and nothing else, for whatever is not understood.
     """
     with document("the route record"):
-        data = object_of(value, None, "the route record")
-        logical = topic_of(data, "logical", "")
+        data = _sorted_out(object_of(value, "the route record"), _ROUTE_FIELDS)
+        if isinstance(data.get("groups"), dict):
+            data["groups"] = {n: _sorted_out(entry, _GROUP_FIELDS) for n, entry in data["groups"].items()}
+        route = replace(_ROUTE.validate_python(data), broker_ms=broker_ms)
         name = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
-        if name is not None and name != logical:
-            raise RouteFormatError(f"the key is {name!r} but logical is {logical!r}")
-        state, lease_ms, until_ms = _pause(data, "", broker_ms)
-        return _judged(
-            Route(
-                logical,
-                topic_of(data, "active", ""),
-                state,
-                number(data, "epoch", "", 1, MAX_COUNT),
-                lease_ms,
-                until_ms,
-                optional_number(data, "valid_before_ms", "", 0, MAX_MS),
-                optional_topic(data, "else_active", ""),
-                number(data, "pause", "", 0, MAX_COUNT, default=0),
-                number(data, "armed", "", 0, MAX_COUNT, default=0),
-                _groups(data, broker_ms),
-                optional_name(data, "source", ""),
-                optional_name(data, "target", ""),
-                optional_name(data, "migration", ""),
-                number(data, "claim", "", 0, MAX_COUNT, default=0),
-                {k: v for k, v in data.items() if k not in _ROUTE_FIELDS},
-                broker_ms,
-            )
-        )
+        if name is not None and name != route.logical:
+            raise RouteFormatError(f"the key is {name!r} but logical is {route.logical!r}")
+        groups = {n: _with_end(g, f"groups.{n}.", broker_ms) for n, g in route.groups.items()}
+        return _judged(replace(_with_end(route, "", broker_ms), groups=groups))
 
 
 def route_json(route: Route) -> dict[str, Any]:
     """The record's value as a JSON object, known fields after unknown ones, so that none is overridden."""
-    return {
-        **route.extra,
-        "v": 1,
-        "logical": route.logical,
-        "active": route.active,
-        "state": route.state.value,
-        "epoch": route.epoch,
-        "lease_ms": route.lease_ms,
-        "until_ms": route.until_ms,
-        "valid_before_ms": route.valid_before_ms,
-        "else_active": route.else_active,
-        "pause": route.pause,
-        "armed": route.armed,
-        "groups": {
-            name: {
-                **g.extra,
-                "topic": g.topic,
-                "state": g.state.value,
-                "lease_ms": g.lease_ms,
-                "until_ms": g.until_ms,
-                "pause": g.pause,
-                "from": g.came_from,
-            }
-            for name, g in sorted(route.groups.items())
-        },
-        "source": route.source,
-        "target": route.target,
-        "migration": route.migration,
-        "claim": route.claim,
-    }
+    known: dict[str, Any] = _ROUTE.dump_python(route, mode="json", by_alias=True, exclude=set(_BESIDE))
+    for name, group in known["groups"].items():
+        group.pop("extra")
+        known["groups"][name] = {**route.groups[name].extra, **group}
+    return {**route.extra, "v": 1, **known}
 
 
 def serialise_route(route: Route) -> bytes:
@@ -370,48 +315,16 @@ def newer(have: Route | None, seen: Route) -> bool:
 # ------------------------------------------------------------------------------------------------ acknowledgements
 
 
-def _offsets(data: Mapping[str, Any]) -> dict[int, int]:
-    out = {}
-    for partition, offset in object_of(data, "offsets", "").items():
-        if not partition.isascii() or not partition.isdigit() or len(partition) > 10:
-            raise RouteFormatError(f"offsets has {partition!r}, which is no partition")
-        if isinstance(offset, bool) or not isinstance(offset, int) or not -1 <= offset < 2**63:
-            raise RouteFormatError(f"offsets.{partition} is {printable(offset)}, no offset")
-        out[int(partition)] = offset
-    return out
-
-
 def parse_ack(value: bytes | str, broker_ms: int | None = None) -> Ack:
     """Read a record of the acks topic. Raises :class:`RouteFormatError`, and nothing else."""
     with document("the acknowledgement"):
-        data = object_of(value, None, "the acknowledgement")
-        role = word(data, "role", "", ("producer", "consumer"))
-        group = optional_name(data, "group", "")
-        if role == "consumer" and group is None:
+        data = object_of(value, "the acknowledgement")
+        if missing := _ACK_REQUIRED - {k for k, v in data.items() if v is not None}:
+            raise RouteFormatError(f"{', '.join(sorted(missing))} is missing in the acknowledgement")
+        ack = _ACK.validate_python({k: v for k, v in data.items() if k in _ACK_FIELDS})
+        if ack.role == "consumer" and ack.group is None:
             raise RouteFormatError("group is missing in the acknowledgement of a consumer")
-        armed = data.get("armed", False)
-        if not isinstance(armed, bool):
-            raise RouteFormatError(f"armed is {printable(armed)}, neither true nor false")
-        reason = data.get("reason")
-        return Ack(
-            topic_of(data, "logical", ""),
-            role,
-            optional_name(data, "participant", "", required=True) or "",
-            optional_name(data, "instance", "", required=True) or "",
-            Status(word(data, "status", "", tuple(Status))),
-            number(data, "epoch", "", 0, MAX_COUNT),
-            topic_of(data, "topic", ""),
-            group,
-            optional_name(data, "principal", ""),
-            armed,
-            _offsets(data),
-            optional_number(data, "clock_ms", "", 0, MAX_MS),
-            number(data, "heartbeat_ms", "", 1, 86_400_000),
-            number(data, "gone_ms", "", 1, 86_400_000),
-            number(data, "armed_gone_ms", "", 1, 86_400_000),
-            reason[:1000] if isinstance(reason, str) else "",
-            broker_ms,
-        )
+        return replace(ack, broker_ms=broker_ms)
 
 
 def read_ack(key: bytes | None, value: bytes, broker_ms: int | None) -> Ack | BadAck | None:
@@ -436,35 +349,18 @@ def read_ack(key: bytes | None, value: bytes, broker_ms: int | None) -> Ack | Ba
 
 
 def _bad(logical: str, instance: str, value: bytes, why: str) -> BadAck:
+    bad = BadAck(logical, instance, why)
     try:
         with document(""):
-            data = object_of(value, None, "", any_version=True)
+            data = object_of(value, "", any_version=True)
             role = data.get("role") if data.get("role") in ("producer", "consumer") else None
-            who = [optional_name(data, name, "") for name in ("participant", "group")]
+            participant, group = (_NAME.validate_python(data.get(name)) for name in ("participant", "group"))
     except RouteFormatError:
-        return BadAck(logical, instance, why)
-    return BadAck(logical, instance, why, role, who[0], who[1] if role == "consumer" else None)
+        return bad
+    return replace(bad, role=role, participant=participant, group=group if role == "consumer" else None)
 
 
 def serialise_ack(ack: Ack) -> bytes:
     """The acknowledgement's value as JSON."""
-    data = {
-        "v": 1,
-        "logical": ack.logical,
-        "role": ack.role,
-        "participant": ack.participant,
-        "instance": ack.instance,
-        "group": ack.group,
-        "principal": ack.principal,
-        "epoch": ack.epoch,
-        "status": ack.status.value,
-        "topic": ack.topic,
-        "armed": ack.armed,
-        "offsets": {str(p): o for p, o in sorted(ack.offsets.items())},
-        "clock_ms": ack.clock_ms,
-        "heartbeat_ms": ack.heartbeat_ms,
-        "gone_ms": ack.gone_ms,
-        "armed_gone_ms": ack.armed_gone_ms,
-        "reason": ack.reason,
-    }
+    data = {"v": 1, **_ACK.dump_python(ack, mode="json", exclude=set(_BESIDE))}
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
