@@ -27,8 +27,8 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
-from topicshift.core.plan.ownership import Seat
 from topicshift.core.route.judge import Follower
+from topicshift.core.rows import Claim, EventRow, MigrationRow, Seat, StepRow
 
 __all__ = [
     "Acl",
@@ -241,61 +241,6 @@ class Controller(Protocol):
 
 
 # --------------------------------------------------------------------------------------------- journal
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to act on one migration. Every write names it and fails if a newer epoch owns the migration."""
-
-    migration_id: str
-    epoch: int
-    owner: str
-
-
-@dataclass(frozen=True)
-class MigrationRow:
-    """One migration as journalled. ``state``: open, done, failed, rolled_back, retired. Times ISO 8601 UTC."""
-
-    migration_id: str
-    cluster_id: str
-    source: str
-    target: str
-    owner: str
-    epoch: int
-    state: str
-    active: bool
-    step: str | None
-    plan_hash: str | None
-    spec: Mapping[str, Any]
-    created_at: str
-    updated_at: str
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One step of a migration. ``state``: see :class:`topicshift.core.engine.words.StepState`. ``data`` is JSON."""
-
-    step: str
-    state: str
-    epoch: int
-    data: Mapping[str, Any]
-    started_at: str
-    finished_at: str | None
-
-
-@dataclass(frozen=True)
-class EventRow:
-    """One event of the audit trail; ``hash`` covers all of it and ``prev_hash``."""
-
-    seq: int
-    migration_id: str
-    epoch: int
-    at: str
-    actor: str
-    kind: str
-    data: Mapping[str, Any]
-    prev_hash: str
-    hash: str
 
 
 class Journal(Protocol):

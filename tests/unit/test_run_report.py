@@ -13,9 +13,10 @@ import pytest
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.drain.decision import GroupView, Snapshot, Tail, TailRange, certify, in_doubt
 from topicshift.core.kafka.cluster import PartitionOffsets
-from topicshift.core.proof.audit import event_hash, genesis_hash
+from topicshift.core.proof.audit import genesis_hash, hash_of
 from topicshift.core.proof.order import Facts, Side, prove
 from topicshift.core.proof.verification import Segment, decide, read_plans
+from topicshift.core.rows import EventRow
 from topicshift.reporting.run_report import render
 from topicshift.reporting.run_view import build, seconds_text
 
@@ -67,7 +68,7 @@ def trail(*events: tuple[float, str, str, dict[str, Any]]) -> bytes:
             "seq": seq, "migration_id": "m-1", "epoch": 1, "at": (T0 + timedelta(seconds=second)).isoformat(),
             "actor": actor, "kind": kind, "data": data, "prev_hash": before,
         }  # fmt: skip
-        row["hash"] = before = event_hash(**row)
+        row["hash"] = before = hash_of(EventRow(**row, hash=""))
         lines.append(json.dumps(row))
     return "\n".join(lines).encode() + b"\n"
 

@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
 from topicshift.core.impact.placement import placement
 from topicshift.core.proof.audit import ChainHead, verify
+from topicshift.core.rows import EventRow
 from topicshift.reporting.drain_charts import chart
 
 GOOD, WARN, BAD, OPEN = "good", "warn", "bad", "open"
@@ -447,10 +447,10 @@ def _chain(events: Sequence[Mapping[str, Any]], migration: Mapping[str, Any]) ->
     if not events:
         return None
     try:
-        rows = [SimpleNamespace(**e) for e in events]
+        rows = [EventRow(**e) for e in events]
         head = ChainHead(count=rows[-1].seq, hash=rows[-1].hash)
         problems = verify(rows, head, migration_id=str(migration.get("migration_id") or rows[0].migration_id))
-    except (AttributeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         return {"tone": BAD, "text": f"The audit trail cannot be checked: {error}"}
     if problems:
         first = problems[0]

@@ -16,6 +16,7 @@ from topicshift.core.route.judge import Follower
 from topicshift.core.route.records import (
     Ack,
     BadAck,
+    Role,
     Route,
     RouteFormatError,
     ack_key,
@@ -194,7 +195,7 @@ class FakeClient:
     logical: str
     participant: str
     instance: str
-    role: str = "producer"
+    role: Role = "producer"
     group: str | None = None
     principal: str | None = None
     timing: Timing = field(default_factory=Timing)

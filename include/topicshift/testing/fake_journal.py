@@ -91,20 +91,20 @@ class FakeJournal:
         owner: str,
         spec: Mapping[str, Any],
         ended: Mapping[str, int],
-    ) -> Claim | list[ownership.Held]:
+    ) -> Claim | list[MigrationRow]:
         mine = [
             row
             for row in self._migrations.values()
             if (row.cluster_id, row.source, row.target, row.owner) == (cluster_id, source, target, owner)
         ]
         own = mine[-1] if mine else None
-        todo = ownership.own_claim(None if own is None else _held(own))
+        todo = ownership.own_claim(own)
         if own is not None and todo is ownership.Own.RETURN:
             if own.state == "open" and not own.active:
                 self._migrations[own.migration_id] = replace(own, spec=spec)
             return Claim(own.migration_id, own.epoch, owner)
         ids = sorted({self._topics[k] for k in ((cluster_id, source), (cluster_id, target)) if k in self._topics})
-        holders = [_held(self._migrations[i]) for i in ids if own is None or i != own.migration_id]
+        holders = [self._migrations[i] for i in ids if own is None or i != own.migration_id]
         blocked = ownership.in_the_way(holders, owner, ended)
         if blocked:
             return blocked
@@ -337,13 +337,7 @@ class FakeJournal:
 
     def _owned(self, claim: Claim) -> MigrationRow:
         row = self.current(claim.migration_id)
-        message = ownership.lost(
-            migration_id=claim.migration_id,
-            owner=claim.owner,
-            epoch=claim.epoch,
-            now_owner=row.owner,
-            now_epoch=row.epoch,
-        )
+        message = ownership.lost(claim, row)
         if message is not None:
             raise OwnershipLost(message)
         return row
@@ -353,15 +347,15 @@ class FakeJournal:
         for key in keys:
             holder = self._topics.get(key)
             if holder is not None and holder != row.migration_id:
-                held = _held(self._migrations[holder])
-                raise Refused(ownership.refusal(held, alive=None, source=row.source, target=row.target))
+                raise Refused(
+                    ownership.refusal(self._migrations[holder], alive=None, source=row.source, target=row.target)
+                )
         self._topics.update(dict.fromkeys(keys, row.migration_id))
 
     def _free(self, migration_id: str) -> None:
         self._topics = {k: v for k, v in self._topics.items() if v != migration_id}
 
-    def _replace(self, holder: ownership.Held, by: str) -> None:
-        row = self._migrations[holder.migration_id]
+    def _replace(self, row: MigrationRow, by: str) -> None:
         data = {"from_owner": row.owner, "from_epoch": row.epoch, "from_state": row.state}
         row = replace(row, epoch=row.epoch + 1, state="failed" if row.state == "open" else row.state)
         self._migrations[row.migration_id] = row
@@ -384,12 +378,6 @@ class FakeJournal:
             rows[i] = replace(bare, hash=audit.hash_of(bare))
             prev = rows[i].hash
         return rows
-
-
-def _held(row: MigrationRow) -> ownership.Held:
-    return ownership.Held(
-        row.migration_id, row.source, row.target, row.owner, row.epoch, row.state, row.active, row.step
-    )
 
 
 class FakeEvidence:

@@ -6,11 +6,12 @@ lock of the migration's row.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,23 +36,14 @@ class Head:
     source: str
     target: str
     epoch: int
-    count: int
-    hash: str
+    event_count: int
+    event_head: str
     active: bool
 
     @classmethod
     def of(cls, row: Row[Any]) -> Head:
         """From a row of the table of migrations."""
-        return cls(
-            row.migration_id,
-            row.cluster_id,
-            row.source,
-            row.target,
-            row.epoch,
-            row.event_count,
-            row.event_head,
-            row.active,
-        )
+        return cls(**{f.name: getattr(row, f.name) for f in fields(cls)})
 
 
 def new_id(source: str, at: str) -> str:
@@ -61,30 +53,9 @@ def new_id(source: str, at: str) -> str:
     return f"{name}-{moment[:8]}T{moment[8:]}-{secrets.token_hex(3)}"
 
 
-def held(row: Row[Any]) -> ownership.Held:
-    """The migration as far as ownership goes."""
-    return ownership.Held(
-        row.migration_id, row.source, row.target, row.owner, row.epoch, row.state, row.active, row.step
-    )
-
-
 def migration(row: Row[Any]) -> MigrationRow:
     """The migration as the port has it."""
-    return MigrationRow(
-        migration_id=row.migration_id,
-        cluster_id=row.cluster_id,
-        source=row.source,
-        target=row.target,
-        owner=row.owner,
-        epoch=row.epoch,
-        state=row.state,
-        active=row.active,
-        step=row.step,
-        plan_hash=row.plan_hash,
-        spec=json.loads(row.spec),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+    return MigrationRow(**{f.name: getattr(row, f.name) for f in fields(MigrationRow)} | {"spec": json.loads(row.spec)})
 
 
 def step(row: Row[Any]) -> StepRow:
@@ -151,40 +122,20 @@ def append_event(
     values: Mapping[str, Any],
 ) -> EventRow:
     """Append an event, and write its hash and ``values`` into the migration's row with one statement."""
-    seq, prev = head.count + 1, head.hash
-    digest = audit.event_hash(
-        seq=seq,
-        migration_id=head.migration_id,
-        epoch=head.epoch,
-        at=at,
-        actor=actor,
-        kind=kind,
-        data=data,
-        prev_hash=prev,
-    )
-    connection.execute(
-        events.insert().values(
-            migration_id=head.migration_id,
-            seq=seq,
-            epoch=head.epoch,
-            at=at,
-            actor=actor,
-            kind=kind,
-            data=audit.canonical_json(data),
-            prev_hash=prev,
-            hash=digest,
-        )
-    )
+    seq = head.event_count + 1
+    bare = EventRow(seq, head.migration_id, head.epoch, at, actor, kind, data, head.event_head, "")
+    event = dataclasses.replace(bare, hash=audit.hash_of(bare))
+    connection.execute(events.insert().values({**asdict(event), "data": audit.canonical_json(data)}))
     connection.execute(
         migrations.update()
         .where(migrations.c.migration_id == head.migration_id)
-        .values(event_count=seq, event_head=digest, updated_at=at, **values)
+        .values(event_count=seq, event_head=event.hash, updated_at=at, **values)
     )
-    head.count, head.hash = seq, digest
-    return EventRow(seq, head.migration_id, head.epoch, at, actor, kind, data, prev, digest)
+    head.event_count, head.event_head = seq, event.hash
+    return event
 
 
-def holders(connection: Connection, cluster_id: str, topics: tuple[str, ...]) -> list[ownership.Held]:
+def holders(connection: Connection, cluster_id: str, topics: tuple[str, ...]) -> list[MigrationRow]:
     """The migrations that hold one of these topics, their rows locked against change."""
     query = (
         sa.select(locks.c.migration_id)
@@ -202,7 +153,7 @@ def holders(connection: Connection, cluster_id: str, topics: tuple[str, ...]) ->
         ).all()
         again = list(connection.execute(query).scalars())
         if again == ids:  # nothing was given free while we waited for a row
-            return [held(row) for row in found]
+            return [migration(row) for row in found]
         ids = again
     raise Refused(f"{' and '.join(topics)} keep changing hands. Try again later.")
 
@@ -228,7 +179,7 @@ def lock(connection: Connection, head: Head) -> None:
                 raise Refused(f"{topic} was held by another run until just now. Try again.") from None
             if holder.migration_id != head.migration_id:
                 raise Refused(
-                    ownership.refusal(held(holder), alive=None, source=head.source, target=head.target)
+                    ownership.refusal(migration(holder), alive=None, source=head.source, target=head.target)
                 ) from None
 
 
@@ -237,7 +188,7 @@ def unlock(connection: Connection, migration_id: str) -> None:
     connection.execute(locks.delete().where(locks.c.migration_id == migration_id))
 
 
-def replace(connection: Connection, holder: ownership.Held, *, by: str, at: str) -> None:
+def replace(connection: Connection, holder: MigrationRow, *, by: str, at: str) -> None:
     """Close a migration that changed nothing and whose run has ended; its writes fail from now on."""
     row = connection.execute(sa.select(migrations).where(migrations.c.migration_id == holder.migration_id)).one()
     head = Head.of(row)

@@ -92,7 +92,7 @@ class SqlJournal:
         owner: str,
         spec: str,
         ended: Mapping[str, int],
-    ) -> Claim | list[ownership.Held]:
+    ) -> Claim | list[MigrationRow]:
         self._serialise_claims(connection)
         m = migrations.c
         own_row = connection.execute(
@@ -102,7 +102,7 @@ class SqlJournal:
             .limit(1)
             .with_for_update()
         ).one_or_none()
-        own = None if own_row is None else rows.held(own_row)
+        own = None if own_row is None else rows.migration(own_row)
         todo = ownership.own_claim(own)
         if own is not None and todo is ownership.Own.RETURN:
             if not own.active and own.state == "open":
@@ -521,13 +521,7 @@ class SqlJournal:
 
     def _owned(self, connection: Connection, claim: Claim) -> Row[Any]:
         row = self._row(connection, claim.migration_id, lock=True)
-        message = ownership.lost(
-            migration_id=claim.migration_id,
-            owner=claim.owner,
-            epoch=claim.epoch,
-            now_owner=row.owner,
-            now_epoch=row.epoch,
-        )
+        message = ownership.lost(claim, rows.migration(row))
         if message is not None:
             raise OwnershipLost(message)
         return row

@@ -8,24 +8,10 @@ still or a target may exist that only this migration's steps explain. Before tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState
-
-
-@dataclass(frozen=True)
-class Held:
-    """A migration as far as ownership goes; the fields are those of :class:`topicshift.ports.MigrationRow`."""
-
-    migration_id: str
-    source: str
-    target: str
-    owner: str
-    epoch: int
-    state: str
-    active: bool
-    step: str | None
+from topicshift.core.rows import Claim, MigrationRow, Seat
 
 
 class Own(Enum):
@@ -80,7 +66,7 @@ def finish_refused(migration_id: str, step: str, before: str | None, after: Step
     return f"Step {step} of migration {migration_id} is {before}, so it cannot become {after}." if wrong else None
 
 
-def own_claim(earlier: Held | None) -> Own:
+def own_claim(earlier: MigrationRow | None) -> Own:
     """A repeated claim gets the same claim back; one that failed or was rolled back before is opened again."""
     if earlier is None:
         return Own.NEW
@@ -89,7 +75,7 @@ def own_claim(earlier: Held | None) -> Own:
     return Own.RETURN
 
 
-def in_the_way(holders: Sequence[Held], owner: str, ended: Mapping[str, int]) -> list[Held]:
+def in_the_way(holders: Sequence[MigrationRow], owner: str, ended: Mapping[str, int]) -> list[MigrationRow]:
     """Those holders of a wanted topic that this owner's claim may not replace.
 
     ``ended`` maps a migration to the epoch at which its owner's run was found to have ended. An owner replaces its own
@@ -98,7 +84,7 @@ def in_the_way(holders: Sequence[Held], owner: str, ended: Mapping[str, int]) ->
     return [h for h in holders if h.active or (h.owner != owner and ended.get(h.migration_id) != h.epoch)]
 
 
-def refusal(holder: Held, *, alive: bool | None, source: str, target: str) -> str:
+def refusal(holder: MigrationRow, *, alive: bool | None, source: str, target: str) -> str:
     """Why ``source`` and ``target`` cannot be claimed, by whom they are held, and how to go on."""
     topics = [t for t in (source, target) if t in (holder.source, holder.target)]
     what = f"{' and '.join(topics) or source} cannot be claimed: held by {holder.owner}"
@@ -121,8 +107,9 @@ def refusal(holder: Held, *, alive: bool | None, source: str, target: str) -> st
     )
 
 
-def lost(*, migration_id: str, owner: str, epoch: int, now_owner: str, now_epoch: int) -> str | None:
+def lost(claim: Claim, now: MigrationRow) -> str | None:
     """None if this claim still owns the migration, else the message that says who does."""
+    migration_id, owner, epoch, now_owner, now_epoch = now.migration_id, claim.owner, claim.epoch, now.owner, now.epoch
     if (owner, epoch) == (now_owner, now_epoch):
         return None
     if now_epoch > epoch and owner == now_owner:
@@ -149,24 +136,6 @@ def _never_intended(migration_id: str, step: str) -> str:
         f"Step {step} of migration {migration_id} was never intended, so it cannot be finished: the intent is written "
         "before the act, so that a run that dies in between is understood. Call intend first."
     )
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The one act of a migration that is under way: only the holder of the seat acts.
-
-    ``act`` and ``subject`` say what is done, ``holder`` by whom, ``attempt`` counts the holders of this very act. After
-    ``until`` (ISO 8601 UTC) the holder may send nothing any more, and another one may take the seat over.
-    """
-
-    migration_id: str
-    act: str
-    subject: str
-    holder: str
-    attempt: int
-    epoch: int
-    began_at: str
-    until: str
 
 
 def next_try(before: Seat | None, act: str, subject: str) -> int:

@@ -6,8 +6,6 @@ as another migration's. How many events there are and the last hash stand in the
 trail that was cut off at its end would look whole. See ``docs/audit.md`` for what this proves and what it does not.
 """
 
-# ruff: noqa: D102 - the properties of the Event protocol are described at topicshift.ports.EventRow
-
 from __future__ import annotations
 
 import dataclasses
@@ -20,49 +18,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from enum import Enum, StrEnum
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any
 
 from topicshift.core.base import Model
+from topicshift.core.rows import EventRow, StepRow
 
 _FORMAT = "topicshift-audit/1"
 _SECRET_KEY = re.compile(r"pass(word|wd|phrase)|secret|token|credential|private.?key|jaas", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/@\s:]*):[^/@\s]+@")
 MASK = "***"
 """What stands in place of a value that looks like a secret."""
-
-
-class Event(Protocol):
-    """The fields of one event as the chain sees them (:class:`topicshift.ports.EventRow` has them)."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def migration_id(self) -> str: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def at(self) -> str: ...
-    @property
-    def actor(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-    @property
-    def prev_hash(self) -> str: ...
-    @property
-    def hash(self) -> str: ...
-
-
-class Step(Protocol):
-    """The fields of one step as it is held against the trail (:class:`topicshift.ports.StepRow` has them)."""
-
-    @property
-    def step(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
 
 
 class ProblemKind(StrEnum):
@@ -87,6 +52,11 @@ class Problem(Model):
     def line(self) -> str:
         """One line for a terminal or a log."""
         return f"row {self.seq}: {self.kind.value}: {self.seen}"
+
+    @classmethod
+    def of(cls, seq: int, kind: ProblemKind, seen: str) -> Problem:
+        """A problem of a row."""
+        return cls(seq=seq, kind=kind, seen=seen)
 
 
 class ChainHead(Model):
@@ -169,47 +139,15 @@ def genesis_hash(migration_id: str) -> str:
     return hashlib.sha256(canonical_json([_FORMAT, migration_id]).encode()).hexdigest()
 
 
-def event_hash(  # noqa: PLR0913 - an argument for each field that is hashed
-    *,
-    seq: int,
-    migration_id: str,
-    epoch: int,
-    at: str,
-    actor: str,
-    kind: str,
-    data: Mapping[str, Any],
-    prev_hash: str,
-) -> str:
-    """SHA-256, in hex, over the canonical JSON of the event; ``data`` must be plain already (see :func:`plain`)."""
-    body = {
-        "actor": actor,
-        "at": at,
-        "data": data,
-        "epoch": epoch,
-        "format": _FORMAT,
-        "kind": kind,
-        "migration_id": migration_id,
-        "prev_hash": prev_hash,
-        "seq": seq,
-    }
-    return hashlib.sha256(canonical_json(body).encode()).hexdigest()
+def hash_of(event: EventRow) -> str:
+    """SHA-256, in hex, that this event should carry: over the canonical JSON of its fields, of which ``data`` must be
+    plain already (see :func:`plain`).
+    """
+    body = {f.name: getattr(event, f.name) for f in dataclasses.fields(EventRow) if f.name != "hash"}
+    return hashlib.sha256(canonical_json({**body, "format": _FORMAT}).encode()).hexdigest()
 
 
-def hash_of(event: Event) -> str:
-    """The hash that this event should carry."""
-    return event_hash(
-        seq=event.seq,
-        migration_id=event.migration_id,
-        epoch=event.epoch,
-        at=event.at,
-        actor=event.actor,
-        kind=event.kind,
-        data=event.data,
-        prev_hash=event.prev_hash,
-    )
-
-
-def verify(events: Iterable[Event], head: ChainHead, *, migration_id: str) -> list[Problem]:
+def verify(events: Iterable[EventRow], head: ChainHead, *, migration_id: str) -> list[Problem]:
     """Every broken place of a trail, in the order of the rows; none means that it is intact.
 
     ``events`` are the rows in the order in which they are stored; ``head`` is what the migration's row says about the
@@ -222,87 +160,58 @@ def verify(events: Iterable[Event], head: ChainHead, *, migration_id: str) -> li
     return sorted(problems, key=lambda p: p.seq)
 
 
-def _order(rows: Sequence[Event], migration_id: str) -> list[Problem]:
+def _order(rows: Sequence[EventRow], migration_id: str) -> list[Problem]:
     problems: list[Problem] = []
     wanted = 1
     for row in rows:
         if row.migration_id != migration_id:
-            problems.append(
-                Problem(seq=row.seq, kind=ProblemKind.FOREIGN, seen=f"belongs to migration {row.migration_id!r}")
-            )
+            problems.append(Problem.of(row.seq, ProblemKind.FOREIGN, f"belongs to migration {row.migration_id!r}"))
         if row.seq < wanted:
-            problems.append(
-                Problem(seq=row.seq, kind=ProblemKind.REORDERED, seen=f"stands where row {wanted} should be")
-            )
+            problems.append(Problem.of(row.seq, ProblemKind.REORDERED, f"stands where row {wanted} should be"))
             continue
         if row.seq > wanted:
             gap = f"row {wanted} is" if row.seq == wanted + 1 else f"rows {wanted} to {row.seq - 1} are"
-            problems.append(Problem(seq=wanted, kind=ProblemKind.MISSING, seen=f"{gap} not there before row {row.seq}"))
+            problems.append(Problem.of(wanted, ProblemKind.MISSING, f"{gap} not there before row {row.seq}"))
         wanted = row.seq + 1
     return problems
 
 
-def _content(rows: Sequence[Event], migration_id: str) -> list[Problem]:
+def _content(rows: Sequence[EventRow], migration_id: str) -> list[Problem]:
     problems: list[Problem] = []
     before = {row.seq: row.hash for row in rows}
     for row in rows:
         try:
             wanted = hash_of(row)
         except (TypeError, ValueError) as exc:
-            problems.append(Problem(seq=row.seq, kind=ProblemKind.UNREADABLE, seen=f"cannot be hashed: {exc}"))
-            continue
-        if wanted != row.hash:
-            problems.append(
-                Problem(
-                    seq=row.seq,
-                    kind=ProblemKind.CHANGED,
-                    seen=f"its content gives the hash {wanted[:12]}..., it carries {row.hash[:12]}...",
-                )
-            )
+            problems.append(Problem.of(row.seq, ProblemKind.UNREADABLE, f"cannot be hashed: {exc}"))
             continue
         previous = genesis_hash(migration_id) if row.seq == 1 else before.get(row.seq - 1)
-        if previous is not None and row.prev_hash != previous:
-            problems.append(
-                Problem(
-                    seq=row.seq,
-                    kind=ProblemKind.CHANGED,
-                    seen=f"it follows a row with hash {row.prev_hash[:12]}..., the row before has {previous[:12]}...",
-                )
-            )
+        if wanted != row.hash:
+            seen = f"its content gives the hash {wanted[:12]}..., it carries {row.hash[:12]}..."
+        elif previous is not None and row.prev_hash != previous:
+            seen = f"it follows a row with hash {row.prev_hash[:12]}..., the row before has {previous[:12]}..."
+        else:
+            continue
+        problems.append(Problem.of(row.seq, ProblemKind.CHANGED, seen))
     return problems
 
 
-def _end(rows: Sequence[Event], head: ChainHead, migration_id: str) -> list[Problem]:
+def _end(rows: Sequence[EventRow], head: ChainHead, migration_id: str) -> list[Problem]:
     last = max(rows, key=lambda row: row.seq, default=None)
     seq, found = (last.seq, last.hash) if last is not None else (0, genesis_hash(migration_id))
     if seq < head.count:
-        return [
-            Problem(
-                seq=seq + 1,
-                kind=ProblemKind.TRUNCATED,
-                seen=f"the trail ends at row {seq}, the migration counts {head.count} events",
-            )
-        ]
+        seen = f"the trail ends at row {seq}, the migration counts {head.count} events"
+        return [Problem.of(seq + 1, ProblemKind.TRUNCATED, seen)]
     if seq > head.count:
-        return [
-            Problem(
-                seq=head.count + 1,
-                kind=ProblemKind.EXTRA,
-                seen=f"the migration counts {head.count} events, the trail goes on to row {seq}",
-            )
-        ]
+        seen = f"the migration counts {head.count} events, the trail goes on to row {seq}"
+        return [Problem.of(head.count + 1, ProblemKind.EXTRA, seen)]
     if found != head.hash:
-        return [
-            Problem(
-                seq=seq,
-                kind=ProblemKind.CHANGED,
-                seen=f"the last row has the hash {found[:12]}..., the migration names {head.hash[:12]}...",
-            )
-        ]
+        seen = f"the last row has the hash {found[:12]}..., the migration names {head.hash[:12]}..."
+        return [Problem.of(seq, ProblemKind.CHANGED, seen)]
     return []
 
 
-def verify_noted(events: Iterable[Event], noted: ChainHead) -> list[str]:
+def verify_noted(events: Iterable[EventRow], noted: ChainHead) -> list[str]:
     """Whether a trail still begins with what it was when ``noted`` was written down elsewhere; none means it does.
 
     This is what finds a trail that somebody with all rights has rewritten from some row on, head and all.
@@ -317,7 +226,7 @@ def verify_noted(events: Iterable[Event], noted: ChainHead) -> list[str]:
     ]
 
 
-def verify_steps(steps: Iterable[Step], events: Iterable[Event]) -> list[str]:
+def verify_steps(steps: Iterable[StepRow], events: Iterable[EventRow]) -> list[str]:
     """Every step whose row is not what the trail says was written last, in words; none means that they agree.
 
     The journal writes an event with each change of a step, in the same transaction, so the trail tells what each row

@@ -40,6 +40,7 @@ from topicshift.core.route.records import (
     UNARMED_S,
     Ack,
     GroupRoute,
+    Role,
     Route,
     RouteFormatError,
     State,
@@ -62,7 +63,7 @@ class Identity:
     """Who an instance is, as its acknowledgements say. ``role`` is producer or consumer; a consumer has a group."""
 
     logical: str
-    role: str
+    role: Role
     participant: str
     instance: str
     group: str | None = None

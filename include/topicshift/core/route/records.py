@@ -10,7 +10,7 @@ on a record, or a sum of such a stamp and a duration.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -73,6 +73,9 @@ MAX_AHEAD_S = 1.0
 
 MAX_BEHIND_S = 5.0
 """An instance that takes the brokers' clock to be further behind than this would end a pause late: it blocks."""
+
+
+Role = Literal["producer", "consumer"]
 
 
 class State(StrEnum):
@@ -179,7 +182,7 @@ class Ack:
     """
 
     logical: Topic
-    role: Literal["producer", "consumer"]
+    role: Role
     participant: Name
     instance: Name
     status: Status
@@ -242,7 +245,7 @@ _NO_STAMP: Final = "and this record has none: the topic's message.timestamp.type
 P = TypeVar("P", Route, GroupRoute)
 
 
-def _sorted_out(data: Any, known: frozenset[str]) -> Any:
+def _sorted_out(data: Any, known: Set[str]) -> Any:
     """The known fields, and the others under ``extra``; what is no object is left to the validation."""
     if not isinstance(data, dict):
         return data
