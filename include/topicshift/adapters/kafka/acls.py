@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka.admin
 
-from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.propagation import shows_acls, until_everywhere
 from topicshift.core.errors import Refused
 from topicshift.core.kafka.cluster import Acl
@@ -73,11 +73,8 @@ def has_authorizer(connection: Connection) -> bool:
     return True
 
 
-class AclsAdmin:
+class AclsAdmin(OfConnection):
     """ACLs of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def acls(self) -> frozenset[Acl]:
         """Every ACL of topics, groups, the cluster and transactional ids; none on a cluster without authorizer.
@@ -85,7 +82,7 @@ class AclsAdmin:
         An operation that librdkafka does not know (TWO_PHASE_COMMIT) shows as ``UNKNOWN``.
         Raises ``AccessDenied`` without DESCRIBE on the cluster.
         """
-        c = self._connection
+        c = self.connection
         if not has_authorizer(c):
             return frozenset()
         futures = [
@@ -114,14 +111,14 @@ class AclsAdmin:
 
         Raises ``Refused`` without an authorizer.
         """
-        self._change(acls, self._connection.native.create_acls, api.AclBinding, there=True)
+        self._change(acls, self.connection.native.create_acls, api.AclBinding, there=True)
 
     def delete_acls(self, acls: Iterable[Acl]) -> None:
         """Delete exactly these bindings and wait until no live broker knows them; absent ones are passed over."""
-        self._change(acls, self._connection.native.delete_acls, api.AclBindingFilter, there=False)
+        self._change(acls, self.connection.native.delete_acls, api.AclBindingFilter, there=False)
 
     def _change(self, acls: Iterable[Acl], change: Callable[..., Any], kind: Any, *, there: bool) -> None:
-        c, acls = self._connection, set(acls)
+        c, acls = self.connection, set(acls)
         wanted = [_to_native(acl, kind) for acl in sorted(acls)]
         if not wanted:
             return
@@ -137,7 +134,7 @@ class AclsAdmin:
     def _until_everywhere(self, acls: set[Acl], *, there: bool) -> None:
         done, names = "creation" if there else "deletion", ", ".join(sorted({a.name for a in acls}))
         until_everywhere(
-            self._connection,
+            self.connection,
             shows_acls(acls, there=there),
             what=f"The {done} of {len(acls)} ACLs of {names}",
             operation="DESCRIBE",

@@ -265,7 +265,9 @@ def alter_commits(conn: Connection, group: str, topic: str, offsets: Mapping[int
     if not bad:
         return
     first = next(iter(bad.values()))
-    typed = conn.error(first(f"partitions {sorted(bad)}"), operation="READ", resource=f"group {group}")
+    # Setting offsets takes READ on the group and on the topic.
+    resource = f"topic {topic}" if first is errors.TopicAuthorizationFailedError else f"group {group}"
+    typed = conn.error(first(f"partitions {sorted(bad)}"), operation="READ", resource=resource)
     if isinstance(typed, Refused):
         raise Refused(
             f"The offsets of group {group} on {topic} were not all set: partitions {sorted(bad)}: "

@@ -372,3 +372,10 @@ def _python_code(exc: BaseException) -> str:
     if getattr(exc, "retriable", False):
         return "_TRANSPORT"
     return type(exc).__name__
+
+
+class OfConnection:
+    """A part of the methods of :class:`topicshift.ports.ClusterAdmin`, over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection

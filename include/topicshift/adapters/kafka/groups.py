@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.coordinators import PAUSE_S, ask_known, ask_python
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.adapters.kafka.python_client import RETRY, at_coordinators, forget_coordinators
@@ -244,28 +244,25 @@ def _classic_member(m: Any) -> GroupMember:
     return GroupMember(m.member_id, m.client_id, m.client_host.lstrip("/"), instance, assignment, topics)
 
 
-class GroupsReader:
+class GroupsReader(OfConnection):
     """The group methods of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def groups(self) -> list[GroupInfo]:
         """Every group that the brokers list, of every kind, without members. Raises ``Unreadable``."""
-        return list(run(observe_listing(self._connection)).groups)
+        return list(run(observe_listing(self.connection)).groups)
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
         """See :func:`read_groups`."""
-        return read_groups(self._connection, groups)
+        return read_groups(self.connection, groups)
 
     def commits(self, groups: Sequence[str], topic: str, partitions: Sequence[int]) -> dict[str, GroupCommits]:
         """See :func:`topicshift.adapters.kafka.commits.observe_commits`."""
         from topicshift.adapters.kafka.commits import observe_commits
 
-        return run(observe_commits(self._connection, groups, topic, partitions))
+        return run(observe_commits(self.connection, groups, topic, partitions))
 
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """See :func:`topicshift.adapters.kafka.commits.alter_commits`."""
         from topicshift.adapters.kafka.commits import alter_commits
 
-        alter_commits(self._connection, group, topic, offsets)
+        alter_commits(self.connection, group, topic, offsets)

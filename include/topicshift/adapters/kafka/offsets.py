@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.core.errors import NotFound
 from topicshift.core.kafka.cluster import PartitionOffsets
@@ -128,11 +128,8 @@ async def _ask(
     return rows, codes
 
 
-class OffsetsReader:
+class OffsetsReader(OfConnection):
     """The offsets method of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
         """One row for every partition asked, or of the topic as described. Raises ``NotFound`` for a missing topic."""
@@ -140,11 +137,11 @@ class OffsetsReader:
 
     async def _offsets(self, topic: str, partitions: Iterable[int] | None) -> dict[int, PartitionOffsets]:
         if partitions is None:
-            identity = await observe_topic(self._connection, topic)
+            identity = await observe_topic(self.connection, topic)
             if identity is None:
                 raise NotFound(
-                    f"Topic {topic} does not exist on {self._connection.bootstrap}, or this client may not see it. "
+                    f"Topic {topic} does not exist on {self.connection.bootstrap}, or this client may not see it. "
                     "Check its name, and DESCRIBE on the topic."
                 )
             partitions = range(identity.partitions)
-        return await observe_offsets(self._connection, topic, partitions)
+        return await observe_offsets(self.connection, topic, partitions)

@@ -8,7 +8,7 @@ from typing import Any
 import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
-from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.connection import OfConnection
 from topicshift.adapters.kafka.propagation import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.kafka.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
@@ -27,15 +27,12 @@ def _names(operations: Iterable[Any] | None) -> frozenset[str] | None:
     return None if operations is None else frozenset(op.name for op in operations)
 
 
-class TopicsAdmin:
+class TopicsAdmin(OfConnection):
     """Topics of one cluster over a :class:`Connection`. Raises the errors of :mod:`topicshift.core.errors`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def cluster(self) -> ClusterInfo:
         """Id, brokers, whether ACLs are enforced and topics made by themselves, and what this client may do."""
-        c = self._connection
+        c = self.connection
         described = c.native.describe_cluster(include_authorized_operations=True, request_timeout=c.timeout_s)
         cluster = c.result(described, operation="DESCRIBE", resource="the cluster")
         brokers = tuple(sorted((Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes), key=lambda b: b.id))
@@ -52,7 +49,7 @@ class TopicsAdmin:
 
     def _broker_configs(self, broker: int) -> dict[str, str | None]:
         """The configs of one broker; none without DESCRIBE_CONFIGS on the cluster."""
-        c = self._connection
+        c = self.connection
         asked = c.native.describe_configs(
             [api.ConfigResource(api.ResourceType.BROKER, str(broker))], request_timeout=c.timeout_s
         )
@@ -64,13 +61,13 @@ class TopicsAdmin:
 
     def _has_authorizer(self) -> bool:
         try:
-            return has_authorizer(self._connection)
+            return has_authorizer(self.connection)
         except AccessDenied:
             return True  # somebody decides who may ask
 
     def topic_names(self) -> frozenset[str]:
         """The topics this client may DESCRIBE, internal ones included. Never creates one."""
-        c = self._connection
+        c = self.connection
         try:
             return frozenset(c.native.list_topics(timeout=c.timeout_s).topics)
         except confluent_kafka.KafkaException as exc:
@@ -83,7 +80,7 @@ class TopicsAdmin:
         DESCRIBE_CONFIGS on it.
         """
 
-        c = self._connection
+        c = self.connection
         if not name:
             raise _bad_name(name)
         described = c.native.describe_topics(
@@ -121,7 +118,7 @@ class TopicsAdmin:
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create the topic and return its id once every live broker shows it. Raises ``Refused`` when it exists."""
 
-        c, resource = self._connection, f"topic {name}"
+        c, resource = self.connection, f"topic {name}"
         self._create(name, partitions, replication_factor, configs, validate_only=False)
         what = f"The creation of topic {name}"
         until_everywhere(c, shows_topic(name, partitions), what=what, operation="DESCRIBE", resource=resource)
@@ -137,14 +134,14 @@ class TopicsAdmin:
     def _create(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate_only: bool
     ) -> None:
-        c = self._connection
+        c = self.connection
         new = api.NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
         made = c.native.create_topics([new], request_timeout=c.timeout_s, validate_only=validate_only)
         c.result(made[name], operation="CREATE", resource=f"topic {name}")
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic and wait until no live broker shows it. Raises ``NotFound`` when there is none."""
-        c = self._connection
+        c = self.connection
         resource = f"topic {name}"
         before = self.topic(name)
         gone = c.native.delete_topics([name], request_timeout=c.timeout_s)
@@ -161,7 +158,7 @@ class TopicsAdmin:
             return
         self._alter(name, set_, unset, validate_only=False)
         until_everywhere(
-            self._connection,
+            self.connection,
             shows_configs(name, set_, unset),
             what=f"The change of {', '.join(sorted({*set_, *unset}))} of topic {name}",
             operation="DESCRIBE_CONFIGS",
@@ -174,7 +171,7 @@ class TopicsAdmin:
             self._alter(name, set_, (), validate_only=True)
 
     def _alter(self, name: str, set_: Mapping[str, str], unset: Iterable[str], *, validate_only: bool) -> None:
-        c = self._connection
+        c = self.connection
         changes = [api.ConfigEntry(k, v, incremental_operation=api.AlterConfigOpType.SET) for k, v in set_.items()]
         changes += [api.ConfigEntry(k, None, incremental_operation=api.AlterConfigOpType.DELETE) for k in unset]
         resource = api.ConfigResource(api.ResourceType.TOPIC, name, incremental_configs=changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.connection import OfConnection
 from topicshift.adapters.kafka.python_client import ask_nodes
 from topicshift.core.errors import NotFound, Refused, Unreadable
 from topicshift.core.kafka.cluster import ActiveProducer, Transaction
@@ -14,16 +14,13 @@ _UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _GONE = 105  # TRANSACTIONAL_ID_NOT_FOUND: it ended and expired between the two questions
 
 
-class TransactionsAdmin:
+class TransactionsAdmin(OfConnection):
     """Producer and transaction state of one cluster. Raises the errors of :mod:`topicshift.core.errors`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def _describe_producers(self, topic: str, partitions: Sequence[int]) -> dict[Any, Any]:
         from kafka import TopicPartition
 
-        c = self._connection
+        c = self.connection
         wanted = [TopicPartition(topic, p) for p in partitions]
         try:
             answer: dict[Any, Any] = c.bounded(
@@ -69,7 +66,7 @@ class TransactionsAdmin:
         Those whose transactional id this client may not DESCRIBE do not show, without an error: an END_C below END_U
         stays the judge of whether one is open.
         """
-        c = self._connection
+        c = self.connection
         found = c.bounded(lambda: _unfinished(c.kafka_python), operation="DESCRIBE", resource="the transactional ids")
         return [
             Transaction(
@@ -94,7 +91,7 @@ class TransactionsAdmin:
         from kafka import TopicPartition
         from kafka.admin import AbortTransactionSpec
 
-        c = self._connection
+        c = self.connection
         place = TopicPartition(topic, partition)
         states = self._describe_producers(topic, [partition])[place].active_producers
         found = [s for s in states if s.producer_id == producer_id and s.producer_epoch == producer_epoch]
