@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError, Transient
+from topicshift_airflow.triggers import Trigger
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -20,31 +22,17 @@ if TYPE_CHECKING:
 WRITE_PROGRESS_S = 3.0
 
 
-class _DrainWait(BaseTrigger):
-    """What both waits share. Arguments are small and hold no secret; the connection is looked up here.
+@dataclass(kw_only=True, eq=False, repr=False)
+class _DrainWait(Trigger):
+    """What both waits share. The connection is looked up here.
 
     ``deadline`` is in seconds since the epoch. ``inputs`` are the plain values of ``DrainInputs``.
     """
 
-    def __init__(self, *, kafka_conn_id: str, migration_id: str, inputs: Mapping[str, Any], deadline: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kafka_conn_id = kafka_conn_id
-        self.migration_id = migration_id
-        self.inputs = dict(inputs)
-        self.deadline = deadline
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of :meth:`serialize`."""
-        return {
-            "kafka_conn_id": self.kafka_conn_id,
-            "migration_id": self.migration_id,
-            "inputs": self.inputs,
-            "deadline": self.deadline,
-        }
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments()
+    kafka_conn_id: str
+    migration_id: str
+    inputs: Mapping[str, Any]
+    deadline: float
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; one event ends it. An error of the product is an event too, so that the step can name it."""
@@ -82,17 +70,12 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
     return DrainInputs.from_values(values, evidence=evidence)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready."""
 
-    def __init__(self, *, budget_s: float, pause_s: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.budget_s = budget_s
-        self.pause_s = pause_s
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments, with the budget."""
-        return {**super().arguments(), "budget_s": self.budget_s, "pause_s": self.pause_s}
+    budget_s: float
+    pause_s: float = 1.0
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
@@ -131,6 +114,7 @@ class GateTrigger(_DrainWait):
         return [] if state == "ready" else [f"the armed drain verifier is {state} {why}".rstrip()]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DrainTrigger(_DrainWait):
     """Waits until every group has read every partition up to the fence. Writes the progress as evidence.
 
@@ -139,33 +123,11 @@ class DrainTrigger(_DrainWait):
     nearer for so many seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        fence: Mapping[str, Any],
-        progress_name: str,
-        owner: str,
-        epoch: int,
-        alarm_after_s: float = 60.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.fence = dict(fence)
-        self.progress_name = progress_name
-        self.owner = owner
-        self.epoch = epoch
-        self.alarm_after_s = alarm_after_s
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments, with the fence, the name of the progress file and the claim."""
-        return {
-            **super().arguments(),
-            "fence": self.fence,
-            "progress_name": self.progress_name,
-            "owner": self.owner,
-            "epoch": self.epoch,
-            "alarm_after_s": self.alarm_after_s,
-        }
+    fence: Mapping[str, Any]
+    progress_name: str
+    owner: str
+    epoch: int
+    alarm_after_s: float = 60.0
 
     async def wait(self) -> dict[str, Any]:
         """Follow the drain; log each change, raise alarms, keep the series."""

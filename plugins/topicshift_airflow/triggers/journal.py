@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError
+from topicshift_airflow.triggers import Trigger
 
 if TYPE_CHECKING:
     from topicshift.ports import Journal
@@ -21,20 +23,11 @@ ASK_AIRFLOW_EVERY = 15
 """Looks from one question for the state of the owner's run to the next, while no freeze is under way."""
 
 
-class ClockTrigger(BaseTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClockTrigger(Trigger):
     """Waits until a moment, in seconds since the epoch."""
 
-    def __init__(self, *, moment: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.moment = moment
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of :meth:`serialize`."""
-        return {"moment": self.moment}
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and arguments; none of them is a secret."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments()
+    moment: float
 
     def left(self) -> float:
         """Seconds until the moment."""
@@ -89,6 +82,7 @@ class _Reader:
         await sync_to_async(self._close)()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AnswerTrigger(ClockTrigger):
     """Waits until the question in this journal row is answered, or has changed, or its time is over.
 
@@ -96,22 +90,10 @@ class AnswerTrigger(ClockTrigger):
     that one is withdrawn first.
     """
 
-    def __init__(self, *, migration_id: str, row: str, stale: str, option: str, moment: float) -> None:
-        super().__init__(moment=moment)
-        self.migration_id = migration_id
-        self.row = row
-        self.stale = stale
-        self.option = option
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments, with the question."""
-        return {
-            **super().arguments(),
-            "migration_id": self.migration_id,
-            "row": self.row,
-            "stale": self.stale,
-            "option": self.option,
-        }
+    migration_id: str
+    row: str
+    stale: str
+    option: str
 
     async def wait(self) -> str:
         """Look every two seconds."""
@@ -147,16 +129,11 @@ class AnswerTrigger(ClockTrigger):
         return (row.state, row.data.get("about")) if row is not None else ("", None)
 
 
-class FreezeTrigger(BaseTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class FreezeTrigger(Trigger):
     """Watches one migration until nothing is left to watch, or its freeze is abandoned."""
 
-    def __init__(self, *, migration_id: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.migration_id = migration_id
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {"migration_id": self.migration_id}
+    migration_id: str
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every two seconds; a look that fails says nothing of the freeze."""
