@@ -184,11 +184,6 @@ def test_a_dead_cluster_is_asked_once(cluster: FakeCluster) -> None:
     assert cluster.calls == ["cluster"]
 
 
-def test_names_that_are_promised_to_others_are_not_taken(cluster: FakeCluster) -> None:
-    plan = make_plan(spec(target=None), cluster, impact=IMPACT, taken=frozenset({"payments-v2"}), now=NOW)
-    assert plan.spec.target == "payments-v3"
-
-
 def test_a_source_that_was_moved_before_is_not_moved_again(cluster: FakeCluster) -> None:
     clock = ManualClock()
     journal = FakeJournal(clock)

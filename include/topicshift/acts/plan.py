@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from topicshift.acts.context import consumers_of, producers_of
 from topicshift.acts.dry_run import dry_create, dry_lengthen
@@ -28,26 +28,29 @@ T = TypeVar("T")
 _Seen = tuple[tuple[Follower, ...] | None, Mapping[str, int]]
 
 
-def take_snapshot(
-    admin: ClusterAdmin,
-    spec: Spec,
-    *,
-    impact: Mapping[str, Any] | None = None,
-    no_impact: str | None = None,
-    taken: frozenset[str] = frozenset(),
-    journal: Journal | None = None,
-    migration_id: str | None = None,
-    route: Controller | None = None,
-    now: datetime | None = None,
-) -> Snapshot:
+class Beside(TypedDict, total=False):
+    """What a plan looks at beside the cluster.
+
+    ``impact`` is impact.json; ``no_impact`` says why there need be none. ``journal`` with ``migration_id`` (this one):
+    other open migrations are read from it, those that have moved this source before, and the topic id of a target that
+    this migration made before. ``route`` is the controller of kind route: without it nobody knows who follows the
+    route, which blocks where a participant does.
+    """
+
+    impact: Mapping[str, Any] | None
+    no_impact: str | None
+    journal: Journal | None
+    migration_id: str | None
+    route: Controller | None
+    now: datetime | None
+
+
+def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> Snapshot:
     """Read everything that a plan looks at.
 
-    ``impact`` is impact.json; ``no_impact`` says why there need be none. ``taken``: names of topics that may not
-    become the default target. ``journal`` with ``migration_id`` (this one): other open migrations are read from it,
-    those that have moved this source before, and the topic id of a target that this migration made before. ``route``
-    is the controller of kind route: without it nobody knows who follows the route, which blocks where a participant
-    does. Never raises for what the cluster answers: the part is named in ``unread``.
+    Never raises for what the cluster answers: the part is named in ``unread``.
     """
+    journal, migration_id = beside.get("journal"), beside.get("migration_id")
     unread: dict[str, str] = {}
 
     def read(part: str, ask: Callable[[], T]) -> T | None:
@@ -62,10 +65,10 @@ def take_snapshot(
         journal, spec.source, migration_id, unread, cluster.cluster_id if cluster else None
     )
     known = Snapshot(
-        _stamp(now),
+        _stamp(beside.get("now")),
         cluster,
-        impact=impact,
-        no_impact=no_impact,
+        impact=beside.get("impact"),
+        no_impact=beside.get("no_impact"),
         migrations=others,
         journalled=journal is not None,
         moved=moved,
@@ -78,7 +81,7 @@ def take_snapshot(
         return replace(known, unread=unread)
     topics = read("topics", admin.topic_names)
     claimed = {t for m in others for t in (m.source, m.target)}
-    target_name = resolve_target(spec, topics, claimed | taken)
+    target_name = resolve_target(spec, topics, claimed)
     source = read("source", lambda: admin.topic(spec.source))
     target = read("target", lambda: admin.topic(target_name))
     acls = read("acls", admin.acls)
@@ -109,7 +112,7 @@ def take_snapshot(
         transactions=tuple(transactions) if transactions is not None else None,
     )
     if source is not None:
-        followers, gone_ms = _follow(route, spec, target_name, migration_id, read)
+        followers, gone_ms = _follow(beside.get("route"), spec, target_name, migration_id, read)
         shape = planning.shape_of(spec, known, target_name)
         known = replace(
             known,
@@ -124,37 +127,16 @@ def take_snapshot(
     return replace(known, unread=unread)
 
 
-def make_plan(
-    spec: Spec,
-    admin: ClusterAdmin,
-    *,
-    impact: Mapping[str, Any] | None = None,
-    no_impact: str | None = None,
-    taken: frozenset[str] = frozenset(),
-    journal: Journal | None = None,
-    migration_id: str | None = None,
-    route: Controller | None = None,
-    now: datetime | None = None,
-) -> Plan:
-    """Take a snapshot and plan from it. Arguments as for :func:`take_snapshot`.
+def make_plan(spec: Spec, admin: ClusterAdmin, **beside: Unpack[Beside]) -> Plan:
+    """Take a snapshot and plan from it.
 
     Raises ``Unreadable`` only when the cluster does not answer at all: there is no plan to print then.
     """
-    snapshot = take_snapshot(
-        admin,
-        spec,
-        impact=impact,
-        no_impact=no_impact,
-        taken=taken,
-        journal=journal,
-        migration_id=migration_id,
-        route=route,
-        now=now,
-    )
+    snapshot = take_snapshot(admin, spec, **beside)
     if "cluster" in snapshot.unread:
         raise Unreadable(snapshot.unread["cluster"])
     claimed = {t for m in snapshot.migrations for t in (m.source, m.target)}
-    return planning.make_plan(spec, snapshot, target=resolve_target(spec, snapshot.topics, claimed | taken))
+    return planning.make_plan(spec, snapshot, target=resolve_target(spec, snapshot.topics, claimed))
 
 
 def _follow(

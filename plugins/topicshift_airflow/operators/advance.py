@@ -93,7 +93,7 @@ class AdvanceOperator(HITLOperator):
     patience_s = 10.0
     """Seconds of waiting for which the task holds its worker."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an operator has an argument a setting
         self,
         *,
         until: Step | None = None,

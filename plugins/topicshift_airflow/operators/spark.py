@@ -75,7 +75,7 @@ class SparkJobOperator(BaseOperator):
     custom_operator_name = "SparkSubmitOperator"
     ui_color = "#f7e8d8"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an operator has an argument a setting
         self,
         *,
         job: str,
