@@ -10,6 +10,7 @@ from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import DrainTimedOut, Refused
+from topicshift.core.route.judge import Follower
 from topicshift.testing.fakes import FakeTransaction
 
 BY_HAND = {
@@ -89,6 +90,22 @@ def test_commits_that_were_reset_while_a_person_starts_the_group_are_seeded_agai
     del w.cluster._groups["ledger-g"].commits[TARGET, 3]
     w.waits(patience_s=1)
     assert w.cluster.commits(["ledger-g"], TARGET, [3])["ledger-g"].offsets == {3: 0}
+
+
+def test_an_application_that_joins_the_route_after_the_plan_keeps_the_gate_shut_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its producers would be paused with the others, and nobody would wait for them."""
+    w = World()
+    w.advanced(until=Step.CREATE_TARGET)
+    late = Follower(SOURCE, "producer", "nightly", None, "User:nightly", ("nightly.host.7",))
+    monkeypatch.setattr(w.apps, "followers", lambda ctx: [late])
+    why = w.waits(patience_s=2)
+    assert "producer nightly: it follows the route of this topic (nightly.host.7), and the spec does not declare" in why
+    assert w.state(Row.FREEZE) is None and w.where() == {(SOURCE, True)}
+    monkeypatch.setattr(w.apps, "followers", lambda ctx: [])
+    w.advanced()
+    assert w.journal.current(w.claim.migration_id).state == "done"
 
 
 ONE_GROUP = {"cutover": "producers_first", "consumers": [{"name": "ledger", "group": "ledger-g", "kind": "manual"}]}

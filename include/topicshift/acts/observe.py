@@ -21,6 +21,7 @@ from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
+from topicshift.core.checks.followers import strays
 from topicshift.core.drain.decision import forgotten
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
@@ -50,6 +51,7 @@ from topicshift.core.fence import hanging
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
+from topicshift.core.findings import Finding
 from topicshift.core.kafka.cluster import Acl, TopicInfo
 from topicshift.core.plan.model import Plan
 from topicshift.core.proof.verification import same_topic_id
@@ -174,7 +176,15 @@ class _Look:
         taker = memory.takers.setdefault("gate", self._taker("", fence=None))
         certificate = ctx.ports.executor.run(lambda: taker.take(second_sample=False))
         decision = memory.gate.add(certificate, self.now.timestamp())
-        return GateFact(decision.waits, too_late=ctx.begin_by is not None and self.now >= ctx.begin_by)
+        waits = (*decision.waits, *(f"{f.subject}: {f.seen}" for f in self._strays()))
+        return GateFact(waits, too_late=ctx.begin_by is not None and self.now >= ctx.begin_by)
+
+    def _strays(self) -> list[Finding]:
+        """Applications on the route that came since the plan was made, and that nobody would wait for."""
+        ctx = self.ctx
+        kinds = {p.kind for p in (*ctx.producers, *ctx.consumers)}
+        found = [f for kind in sorted(kinds) for f in ctx.controller(kind).followers(ctx.control())]
+        return list(strays(ctx.spec, found))
 
     def _taker(self, subject: str, *, fence: FencePoint | None) -> DrainTaker:
         ctx = self.ctx

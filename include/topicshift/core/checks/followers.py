@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.route.judge import Follower
+from topicshift.core.spec.model import Spec
 
 TS317 = Code(
     "TS317",
@@ -33,12 +34,17 @@ def run(facts: Facts) -> Iterator[Finding]:
                 unknown=True,
             )
         return
-    kinds: dict[tuple[str, str, str | None], str] = {("producer", p.name, None): p.kind for p in facts.spec.producers}
-    kinds |= {("consumer", c.name, c.group): c.kind for c in facts.spec.consumers}
+    yield from strays(facts.spec, followers)
+
+
+def strays(spec: Spec, followers: Sequence[Follower]) -> Iterator[Finding]:
+    """One finding for each application on the route, or on the source by another route, that the spec does not move."""
+    kinds: dict[tuple[str, str, str | None], str] = {("producer", p.name, None): p.kind for p in spec.producers}
+    kinds |= {("consumer", c.name, c.group): c.kind for c in spec.consumers}
     seen: dict[tuple[str, str, str, str | None], Follower] = {}
     for f in followers:
         seen.setdefault((f.logical, f.role, f.participant, f.group), f)
-    ours = _logical(facts, followers, kinds)
+    ours = _logical(spec, followers, kinds)
     for follower in seen.values():
         kind = kinds.get((follower.role, follower.participant, follower.group))
         if kind == "route" and follower.logical == ours:
@@ -46,10 +52,10 @@ def run(facts: Facts) -> Iterator[Finding]:
         yield _stray(follower, kind, elsewhere=follower.logical != ours)
 
 
-def _logical(facts: Facts, followers: tuple[Follower, ...], kinds: dict[tuple[str, str, str | None], str]) -> str:
+def _logical(spec: Spec, followers: Sequence[Follower], kinds: dict[tuple[str, str, str | None], str]) -> str:
     """The logical topic of this migration: that of the declared participants, else the source's own name."""
     known = [f.logical for f in followers if kinds.get((f.role, f.participant, f.group)) == "route"]
-    return max(sorted(set(known)), key=known.count) if known else facts.spec.source
+    return max(sorted(set(known)), key=known.count) if known else spec.source
 
 
 def _stray(follower: Follower, kind: str | None, *, elsewhere: bool) -> Finding:
