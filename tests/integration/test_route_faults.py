@@ -18,6 +18,7 @@ from lab.broker import EmbeddedBroker
 from lab.rights import allow, grant, producer_rights
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.route_store import TRANSACTIONAL_ID_PREFIX
+from topicshift.boot_clock import read_now
 from topicshift.cli import run
 from topicshift.client import RoutedProducer, RoutePaused
 from topicshift.core.errors import Refused, Unreadable
@@ -30,6 +31,7 @@ from topicshift.core.route.records import (
     State,
     Status,
     ack_key,
+    serialise_ack,
     serialise_route,
 )
 from topicshift.ports import Participant, ParticipantState
@@ -259,6 +261,25 @@ def test_a_bad_acknowledgement_of_this_topic_is_unknown_by_name_until_it_is_dism
         assert (code, "No instance nobody" in err) == (3, True)
         code, answer, _ = command(world, capsys, "dismiss", world.source, "odd.1", "--yes")
         assert (code, answer["dismissed"]) == (0, "odd.1")
+        world.wait(CHECKOUT, "running", world.source)
+
+
+def test_an_instance_with_a_wrong_picture_of_the_brokers_clock_blocks_by_name(world: RouteWorld) -> None:
+    """It would end a pause as much too late (or too early), and with Airflow dead nobody could make it go on."""
+    producer, raw = world.producer(), Producer(world.config)
+    with life(producer):
+        producer.wait_ready()
+        world.wait(CHECKOUT, "running", world.source)
+        ack = producer._client.good_bye(read_now()).ack
+        for off_s, said in ((-120, "behind"), (60, "ahead")):
+            odd = replace(
+                ack, instance="odd.2", status=Status.RUNNING, clock_ms=world.store.broker_now()[1] + off_s * 1000
+            )
+            raw.produce(ACKS_TOPIC, key=odd.key, value=serialise_ack(odd), partition=0)
+            raw.flush(10)
+            reason = world.wait(CHECKOUT, "unknown", None).reason
+            assert "odd.2 takes the brokers' clock to be" in reason and f" s {said}" in reason
+        world.store.dismiss(world.source, "odd.2")
         world.wait(CHECKOUT, "running", world.source)
 
 

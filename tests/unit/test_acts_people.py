@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
+from topicshift.acts.advance import Done, Waiting
+from topicshift.core.drain.evidence import ReaderEvidence
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import DrainTimedOut, Refused
 from topicshift.core.route.judge import Follower
@@ -106,6 +108,26 @@ def test_an_application_that_joins_the_route_after_the_plan_keeps_the_gate_shut_
     monkeypatch.setattr(w.apps, "followers", lambda ctx: [])
     w.advanced()
     assert w.journal.current(w.claim.migration_id).state == "done"
+
+
+def test_a_reader_whose_evidence_cannot_be_read_keeps_the_gate_shut_by_name() -> None:
+    """It is read before anybody is stopped, and not in the freeze for the first time."""
+    w = World()
+    w.advanced(until=Step.CREATE_TARGET)
+    said: dict[str, Any] = {"reader": "enrich", "kind": "spark_checkpoint", "topic": SOURCE}
+    lost, good = said | {"error": "no such folder"}, said | {"offsets": dict.fromkeys(range(3), 10)}
+
+    def advance(found: dict[str, Any]) -> Any:
+        ctx = w.context()
+        ctx.ports.reader_evidence = lambda spec: lambda: [ReaderEvidence.model_validate(found)]
+        return w.advance(ctx, until=Step.STOP_PRODUCERS, patience_s=2)
+
+    outcome = advance(lost)
+    assert (
+        isinstance(outcome, Waiting) and "group enrich: cannot be told (partition 0: evidence_missing)" in outcome.why
+    )
+    assert w.state(Row.FREEZE) is None and w.where() == {(SOURCE, True)}
+    assert isinstance(advance(good), Done) and w.state(Row.FENCE) == "done"
 
 
 ONE_GROUP = {"cutover": "producers_first", "consumers": [{"name": "ledger", "group": "ledger-g", "kind": "manual"}]}

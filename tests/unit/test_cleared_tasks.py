@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskAwaitingInput,
+    TaskDeferred,
+)
 from tests.unit.airflow_world import Airflow
+from tests.unit.world import World
 
+from topicshift import cli
+from topicshift.acts.advance import advance
+from topicshift.core.engine.progress import waits_for
 from topicshift.core.engine.words import ORDER, Row, Step
 from topicshift.core.spec.model import Cutover
 from topicshift_airflow.operators import tasks
 from topicshift_airflow.operators.advance import AdvanceOperator
-from topicshift_airflow.operators.jobs import SparkJobOperator
+from topicshift_airflow.operators.jobs import KeyRehashImpact, SparkJobOperator
 from topicshift_airflow.operators.open import OpenMigration
 
 CONSUMERS = ("ledger", "fraud")
@@ -170,3 +183,60 @@ def test_a_freeze_that_ended_in_its_own_time_is_not_begun_again_by_the_same_try(
             run.airflow.run(run.task("fence"))
     assert world.where() == {("payments", True)} and world.state(Row.FREEZE) == "undone"
     assert world.events("step_failed")[-1]["task"] == "fence"
+
+
+# ------------------------------------------------------------------------------------------- what the trail says
+
+
+def last_failure(world: Any) -> tuple[str, str]:
+    """Task and error of the last failed step, which is also what `topicshift status` tells."""
+    events = [(e.kind, e.data) for e in world.journal.events(world.claim.migration_id)]
+    said = world.events("step_failed")[-1]
+    assert f"{said['task']} failed with {said['error']}" in waits_for(world.record(), events)
+    return said["task"], said["error"]
+
+
+def test_a_drain_that_does_not_end_in_its_time_is_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    run.armed()
+    world, drain = run.airflow.world, run.task("certificate")
+    world.cluster.commit("fraud-g", "payments", {0: 9})
+    run.airflow.until(Step.STOP_PRODUCERS)
+    assert isinstance(run.airflow.run(drain), TaskDeferred), "it waits in the triggerer"
+    world.clock.advance(130)
+    with pytest.raises(AirflowFailException, match=r"DrainTimedOut.*back on the source.*fraud-g: start its consumers"):
+        drain.resume(run.airflow.context(drain), {"status": "deadline", "why": "fraud-g: start its consumers"})
+    assert last_failure(world) == ("certificate", "DrainTimedOut")
+    assert world.where() == {("payments", True)}
+
+
+def test_a_spark_job_that_fails_is_a_failed_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    airflow = Airflow(monkeypatch)
+    world, act = airflow.world, airflow.world._job
+    monkeypatch.setenv("TOPICSHIFT_WORK", str(tmp_path))
+    monkeypatch.setattr(world, "_job", lambda ctx, what: None)
+    task = KeyRehashImpact(task_id="key_rehash_impact")
+    advance(world.context(spark=False), patience_s=1)
+    monkeypatch.setattr(task, "_submit", lambda *_: None)
+    with pytest.raises(AirflowException, match="left no result"):
+        task.execute(airflow.context(task))
+    assert last_failure(world) == ("key_rehash_impact", "AirflowException")
+    monkeypatch.setattr(world, "_job", act)
+    world.advanced()
+
+
+def test_what_a_command_fails_with_is_a_failed_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.advanced(until=Step.SWITCH_PRODUCERS)
+    world.write()
+
+    @contextmanager
+    def opened(*_: Any) -> Iterator[Any]:
+        yield world.context()
+
+    monkeypatch.setattr("topicshift.commands.advance.open_context", opened)
+    assert cli.run(["advance", world.claim.migration_id, "--bootstrap-server", "b:9092"]) == 3
+    assert "payments[0] grew by 1" in capsys.readouterr().err
+    assert last_failure(world) == ("topicshift advance", "FenceBroken")

@@ -430,13 +430,22 @@ def test_a_dead_orchestrator_does_not_stop_the_business() -> None:
     assert world.state(CHECKOUT) == ("running", "p")
 
 
-def test_an_orchestrator_whose_clock_is_wrong_ends_no_pause_early() -> None:
+@pytest.mark.parametrize("ahead_s", [4.9, -4.9])
+def test_an_orchestrator_whose_clock_is_a_little_off_ends_no_pause_early(ahead_s: float) -> None:
     world = World()
-    world.store.ahead_s = 3600.0  # the brokers' clock runs an hour ahead of its own
+    world.store.ahead_s = ahead_s  # so far the brokers' clock runs ahead of its own
     world.controller.stop(world.ctx(), [CHECKOUT])
-    assert world.state(CHECKOUT) == ("stopped", "p")
-    until_ms = world.route().until_ms
-    assert until_ms == T0_MS + 3_660_000
+    assert world.route().until_ms == T0_MS + 60_000 + ahead_s * 1000
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(70.0, "70.0 s behind"), (-70.0, "70.0 s ahead of")])
+def test_an_orchestrator_whose_clock_is_wrong_stops_nobody(ahead_s: float, said: str) -> None:
+    """With another clock than the worker's before, the pause would outlast the budget by the difference."""
+    world = World()
+    world.store.ahead_s = ahead_s
+    with pytest.raises(Refused, match=f"clock of this machine is {said} the brokers'.*outlast the freeze budget"):
+        world.controller.stop(world.ctx(), [CHECKOUT])
+    assert world.store.read("p") is None, "no pause was written"
 
 
 def test_a_second_migration_follows_the_application_under_its_own_name() -> None:

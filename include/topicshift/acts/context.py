@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
-from topicshift.core.errors import OwnershipLost, Refused, Transient
+from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import (
     Claim,
@@ -232,6 +233,26 @@ class MigrationContext:
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
         """One event of the audit trail."""
         self.journal.event(self.claim, kind, actor or self.actor, data)
+
+    @contextmanager
+    def recorded(self, who: str) -> Iterator[None]:
+        """What fails inside is in the audit trail as a failed step of ``who``: a task, or a command."""
+        try:
+            yield
+        except OwnershipLost:
+            raise
+        except TopicshiftError as error:
+            self.failed(who, error)
+            raise
+
+    def failed(self, who: str, error: Exception) -> None:
+        """Write a failed step to the audit trail, without hiding the failure if that fails as well."""
+        said = {"task": who, "error": type(error).__name__, "message": str(error)[:2000]}
+        try:
+            self.refresh()
+            self.event("step_failed", said)
+        except Exception as other:  # noqa: BLE001 - the step's own error is the one that must be seen
+            self.log(f"the failure could not be written to the audit trail: {other}")
 
     # ----------------------------------------------------------------------------------------------- evidence
 

@@ -48,5 +48,6 @@ def command(
                 name = decision.act or decision.ask or ""
                 click.echo(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
             return EXIT_OK
-        outcome = advance(ctx, until=Step(until) if until else None, patience_s=patience)
+        with ctx.recorded("topicshift advance"):
+            outcome = advance(ctx, until=Step(until) if until else None, patience_s=patience)
         return finish(ctx, outcome, as_json=as_json)

@@ -28,7 +28,7 @@ def command(
     from topicshift.core.engine.words import Row, StepState
     from topicshift.core.errors import TopicshiftError
 
-    with open_context(migration, journal_url, kafka_config) as ctx:
+    with open_context(migration, journal_url, kafka_config) as ctx, ctx.recorded("topicshift resume-on-source"):
         frozen = ctx.refresh().freeze is not None
         try:
             outcome = advance(ctx, wanted="resume", patience_s=patience)

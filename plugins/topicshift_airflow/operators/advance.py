@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from topicshift.core.drain.names import suffix
 from topicshift.core.engine.words import ORDER, Ask, Row, Step
-from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError
+from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.questions import Question
@@ -57,23 +57,6 @@ def result_of(record: Record, rows: Iterable[Row], subject: str = "") -> dict[st
             ):
                 out[key] = value
     return out
-
-
-@contextmanager
-def recorded(ctx: MigrationContext, task_id: str) -> Iterator[None]:
-    """Records a failed step in the audit trail, without hiding the failure if that fails as well."""
-    try:
-        yield
-    except OwnershipLost:
-        raise
-    except TopicshiftError as error:
-        said = {"task": task_id, "error": type(error).__name__, "message": str(error)[:2000]}
-        try:
-            ctx.refresh()
-            ctx.event("step_failed", said)
-        except Exception as other:  # noqa: BLE001 - the step's own error is the one that must be seen
-            ctx.log(f"the failure could not be written to the audit trail: {other}")
-        raise
 
 
 class AdvanceOperator(HITLOperator):
@@ -164,7 +147,7 @@ class AdvanceOperator(HITLOperator):
         from topicshift_airflow.questions import question_of
         from topicshift_airflow.waits import trigger_for
 
-        with typed_failures(hint), self.context_of(context) as ctx, recorded(ctx, self.task_id):
+        with typed_failures(hint), self.context_of(context) as ctx, ctx.recorded(self.task_id):
             self.before(ctx)
             try:
                 outcome = advance(

@@ -109,7 +109,7 @@ class ResumeAbandoned(BaseOperator):
         for migration, why in found.items():
             log.warning("%s: %s", migration, why)
             try:
-                with open_context(context, migration, take_over=False) as ctx:
+                with open_context(context, migration, take_over=False) as ctx, ctx.recorded(self.task_id):
                     outcome = advance(ctx, wanted="resume")
                     done[migration] = outcome.decision.why
                     waiting = waiting or isinstance(outcome, Waiting)

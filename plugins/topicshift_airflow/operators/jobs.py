@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from topicshift.core.engine.words import Act, Row
 from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
-from topicshift_airflow.operators.advance import RETRIES, recorded
+from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.operators.spark import SparkJobOperator
 from topicshift_airflow.runtime import open_context, typed_failures
 
@@ -77,7 +77,7 @@ class _MigrationJob(SparkJobOperator):
         from topicshift.acts.jobs import give
         from topicshift.adapters.work import work_folder
 
-        with typed_failures(), open_context(context) as ctx, recorded(ctx, self.task_id):
+        with typed_failures(), open_context(context) as ctx, ctx.recorded(self.task_id):
             record = ctx.refresh()
             if record.over or not self.needed(ctx, record):
                 raise AirflowSkipException(f"{ctx.row.migration_id}: what this job is for is there, or has happened.")
@@ -96,6 +96,16 @@ class _MigrationJob(SparkJobOperator):
     def output_folder(self, context: Mapping[str, Any]) -> Path:
         """One folder for each try, unless the job answers into one that others watch."""
         return self._folder or super().output_folder(context)
+
+    def _judge(self, context: Mapping[str, Any], path: Path, failure: Exception | None) -> Any:
+        try:
+            return super()._judge(context, path, failure)
+        except AirflowSkipException:
+            raise
+        except AirflowException as error:
+            with typed_failures(), open_context(context) as ctx:
+                ctx.failed(self.task_id, error)
+            raise
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """The result (and what lies beside it) becomes evidence."""

@@ -24,7 +24,7 @@ from topicshift.core.route.acts import (
     seconds_to_point,
 )
 from topicshift.core.route.judge import Follower, Judgement, Scene, following, is_gone, judge
-from topicshift.core.route.records import Ack, BadAck, Route
+from topicshift.core.route.records import MAX_BEHIND_S, Ack, BadAck, Route
 from topicshift.ports import Clock, ControlContext, InstanceState, Participant, ParticipantState
 
 _TRIES = 3
@@ -113,10 +113,12 @@ class RouteController:
         """Pause producers until ``ctx.lease_until`` at most; consumer groups commit and leave.
 
         Pausing producers also holds every group that reads the source by the route to it, so that none follows the
-        producers before it is released. Raises ``Refused`` without a lease that lies ahead.
+        producers before it is released. Raises ``Refused`` without a lease that lies ahead, and where this machine's
+        clock is more than 5 s off the brokers'.
         """
         producers, groups = _parts(participants)
         if producers:
+            self._compare_clocks()
             self._change(ctx, lambda route, act: pause_producers(route, act, self._known_groups(act)))
         if groups:
             self._change(ctx, lambda route, act: pause_groups(route, act, groups))
@@ -145,6 +147,18 @@ class RouteController:
             self._change(ctx, open_producers)
         if groups:
             self._change(ctx, lambda route, act: open_groups(route, act, groups))
+
+    def _compare_clocks(self) -> None:
+        """Raises ``Refused`` where this machine's clock, by which a lease is counted out, is not the brokers'."""
+        least, most = self._store.broker_now()
+        now_ms = self._clock.now().timestamp() * 1000
+        off_s = max(now_ms - most, least - now_ms) / 1000
+        if off_s > MAX_BEHIND_S:
+            raise Refused(
+                f"The clock of this machine is {off_s:.1f} s {'ahead of' if now_ms > most else 'behind'} the brokers', "
+                f"and at most {MAX_BEHIND_S:g} s are allowed: a pause that it begins could outlast the freeze budget "
+                "by as much. No producer was stopped by this. Set its clock, then try again."
+            )
 
     def _known_groups(self, act: Act) -> list[str]:
         acks, _ = self._store.all_acks()
