@@ -23,6 +23,7 @@ from topicshift.core.errors import (
     Refused,
     Transient,
 )
+from topicshift.core.kafka.cluster import Acl
 
 BUDGET_S = 120
 ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -228,15 +229,38 @@ def test_a_producer_that_runs_again_before_the_switch_ends_the_freeze() -> None:
     is_back(w)
 
 
-@pytest.mark.parametrize("how", ["deleted", "made again"])
-def test_a_target_that_is_not_the_one_that_was_made_gets_no_producer(how: str) -> None:
-    w = frozen()
-    w.cluster.delete_topic(TARGET)
+def spoil_target(w: World, how: str) -> None:
+    if how in ("deleted", "made again"):
+        w.cluster.delete_topic(TARGET)
     if how == "made again":
         w.cluster.create_topic(TARGET, 6, 1, {})
+    if how == "partitions":
+        w.cluster.add_partitions(TARGET, 8)
+    if how == "configs":
+        w.cluster.alter_topic_configs(TARGET, set_={"retention.ms": "1000"})
+    if how == "denied":
+        w.cluster.create_acls([Acl("TOPIC", TARGET, "LITERAL", "User:billing", "*", "WRITE", "DENY")])
+
+
+@pytest.mark.parametrize("how", ["deleted", "made again", "partitions", "configs", "denied"])
+def test_a_target_that_is_not_the_one_that_was_made_gets_no_producer(how: str) -> None:
+    w = frozen()
+    spoil_target(w, how)
     with pytest.raises(Refused, match="is not what was planned"):
         w.advance()
     is_back(w)
+
+
+@pytest.mark.parametrize("how", ["deleted", "made again", "partitions", "denied"])
+def test_a_target_that_is_another_by_now_gets_no_group(how: str) -> None:
+    w = World(cutover="producers_first")
+    w.cluster.commit("fraud-g", SOURCE, {0: 9})
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    spoil_target(w, how)
+    w.drain("fraud-g")
+    with pytest.raises(Refused, match="is not what was planned"):
+        w.advance()
+    assert w.state(Row.SWITCH_GROUP, "fraud-g") is None
 
 
 # -------------------------------------------------------------------------------------------- resume on source

@@ -11,7 +11,7 @@ from tests.unit.world import SOURCE, TARGET, World
 from topicshift.acts.advance import Done, Waiting
 from topicshift.core.drain.evidence import ReaderEvidence
 from topicshift.core.engine.words import Ask, Row, Step
-from topicshift.core.errors import DrainTimedOut, Refused
+from topicshift.core.errors import AmbiguousState, DrainTimedOut, Refused
 from topicshift.core.route.judge import Follower
 from topicshift.testing.fakes import FakeTransaction
 
@@ -57,6 +57,26 @@ def test_what_a_person_moves_is_asked_for_and_seen_before_anything_goes_on() -> 
     w.advanced()
     assert w.journal.current(w.claim.migration_id).state == "done"
     assert w.events("group_switched")[0]["seeded"] == {str(p): 0 for p in range(6)}
+
+
+def test_a_person_who_starts_producers_on_the_target_has_time_and_no_timer_takes_it_back() -> None:
+    """The intent to point is the switch: after it whoever asks to resume is told that it cannot be known, and waits."""
+    w = World(**BY_HAND)
+    moves(w, "legacy", None)
+    w.answer(w.asks())
+    asking = w.asks()
+    assert asking.ask is Ask.START_BY_HAND
+    w.show(asking)
+    for hours in (0, 2):
+        w.clock.advance(hours * 3600 + 70)
+        w.write(TARGET)
+        with pytest.raises(AmbiguousState, match="not certain that nobody is on payments-v2"):
+            w.advance(wanted="resume")
+        assert w.state(Row.FREEZE) == "intended" and w.state(Row.FENCE) == "done"
+    moves(w, "legacy", TARGET)
+    w.answer_late(asking)
+    assert w.asks().ask is Ask.STOP_GROUP, "their word counts, and it goes on"
+    assert "producers_resumed" not in w.kinds()
 
 
 def test_producers_that_a_person_stopped_wait_for_no_gate() -> None:

@@ -48,6 +48,7 @@ from topicshift.core.engine.view import (
 from topicshift.core.engine.words import Fact, Row
 from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
 from topicshift.core.fence import hanging
+from topicshift.core.fence.acls import Grant, grant
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
@@ -302,7 +303,14 @@ class _Look:
             return acls
         wanted = [Acl(**a) for a in row.data["acls_added"]]
         missing = tuple(str(a) for a in wanted if a not in acls)
-        return TargetFact(True, self._target_differs(info, row.data, used), used, missing)
+        wrong = self._target_differs(info, row.data, used) or self._denied_there(acls)
+        return TargetFact(True, wrong, used, missing)
+
+    def _denied_there(self, acls: frozenset[Acl]) -> str:
+        """Producers whom somebody denies to write to the target, in words."""
+        known = sorted({p.principal for p in self.ctx.producers if p.principal})
+        denied = [p for p in known if grant(acls, self.record.target, p) is Grant.DENIED]
+        return f"an ACL denies WRITE on it to {', '.join(denied)}" if denied else ""
 
     def _target_differs(self, info: TopicInfo, planned: Mapping[str, Any], used: int | None) -> str:
         if not same_topic_id(info.topic_id, str(planned.get("topic_id"))):
