@@ -6,17 +6,18 @@ advancers may drive one migration at once: acts are serialised by the seat in th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from topicshift.acts.context import SEAT_S, MigrationContext
+from topicshift.acts.context import SEAT_S, MigrationContext, Told
 from topicshift.acts.observe import observe
 from topicshift.core import errors
 from topicshift.core.engine.decision import Decision, Kind
 from topicshift.core.engine.engine import Wanted, next_act
 from topicshift.core.engine.trace import dump
-from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.view import Record, View, key_of
 from topicshift.core.engine.words import ORDER, Act, Ask, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
 
@@ -25,6 +26,11 @@ POLL_S = 0.1
 
 CALM_POLL_S = 0.5
 """Seconds between two looks while nobody is held up."""
+
+SAY_S = 30.0
+"""Seconds after which the log tells what is waited for once more, where nothing but numbers has changed."""
+
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 PATIENCE_S = 10.0
 """Seconds of waiting after which :func:`advance` returns, so that a task defers and gives its slot free."""
@@ -165,7 +171,7 @@ def _carry_out(
     ctx: MigrationContext, view: View, decision: Decision, run: Callable[[MigrationContext, View, Decision], None]
 ) -> str | None:
     assert decision.act is not None
-    key = f"{decision.act.value}:{decision.subject}" if decision.subject else decision.act.value
+    key = key_of(decision.act.value, decision.subject)
     ctx.log(f"{key}: {decision.why}")
     ctx.memory.said = ""
     try:
@@ -174,14 +180,19 @@ def _carry_out(
         # Shut out by somebody of the same owner: it looks again, and ``refresh`` tells whether the owner is another.
         return f"{key} is tried again: {error}"
     finally:
-        ctx.memory.told[key] = ctx.clock.now()
+        now, before = ctx.clock.now(), ctx.memory.told.get(key)
+        ctx.memory.told[key] = Told(now) if before is None else before.again(now)
     return None
 
 
 def _say(ctx: MigrationContext, text: str) -> None:
-    if text != ctx.memory.said:
+    """Log what is waited for where that is news; numbers alone that move are news every half minute."""
+    memory, now = ctx.memory, ctx.clock.now()
+    moment = memory.said_at
+    stale = moment is None or not 0 <= (now - moment).total_seconds() < SAY_S
+    if _NUMBER.sub("", text) != _NUMBER.sub("", memory.said) or (text != memory.said and stale):
         ctx.log(f"waiting: {text}")
-        ctx.memory.said = text
+        memory.said, memory.said_at = text, now
 
 
 def _error(decision: Decision) -> TopicshiftError:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient
@@ -46,6 +47,18 @@ SPARK_ACTS = frozenset({Act.MEASURE_IMPACT, Act.START_VERIFIER, Act.PROVE_ORDER}
 """Acts that start a Spark driver. An Airflow task that is no Spark task leaves them to the task that is."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """When an act was performed last, and how often in a row."""
+
+    at: datetime
+    times: int = 1
+
+    def again(self, now: datetime) -> Told:
+        """Performed once more; after a long while it is another matter, and counts from one."""
+        return Told(now, self.times + 1 if (now - self.at).total_seconds() < 2 * RETELL_MOST_S else 1)
+
+
 @dataclass
 class Memory:
     """What one advancer remembers: series of samples, and when it performed which act."""
@@ -55,11 +68,20 @@ class Memory:
     certificates: dict[str, DrainCertificate] = field(default_factory=dict)
     fence: FenceRecord | None = None
     gate: Gate | None = None
-    told: dict[str, datetime] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
     rows: tuple[MigrationRow, list[StepRow]] | None = None
     record: Record | None = None
     """The migration as ``rows`` of the journal have it."""
     said: str = ""
+    said_at: datetime | None = None
+
+    def recall(self) -> dict[str, Any]:
+        """Which acts were performed, as plain values: a task carries them over its waits."""
+        return {key: [last.at.isoformat(), last.times] for key, last in self.told.items()}
+
+    def remember(self, told: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`recall`."""
+        self.told |= {key: Told(datetime.fromisoformat(at), int(times)) for key, (at, times) in told.items()}
 
 
 @dataclass

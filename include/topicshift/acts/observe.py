@@ -221,7 +221,7 @@ class _Look:
         """Ask, and work the facts out."""
         ctx, record = self.ctx, self.record
         self.answers = ctx.ports.executor.gather(self._questions())
-        told = {key: (self.now - at).total_seconds() for key, at in ctx.memory.told.items()}
+        told = {key: (self.now - last.at).total_seconds() for key, last in ctx.memory.told.items()}
         facts: dict[str, Any] = {
             name: fact
             for name, need, work in (
@@ -251,6 +251,7 @@ class _Look:
             wanted=self.wanted,
             focus=self.focus,
             told=told,
+            times={key: last.times for key, last in ctx.memory.told.items()},
             **facts,
         )
         return answers_of(view)

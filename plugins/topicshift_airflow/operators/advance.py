@@ -98,6 +98,7 @@ class AdvanceOperator(HITLOperator):
         self.migration = migration
         self.evidence = evidence
         self.again = again
+        self.told: dict[str, Any] = {}
 
     # ------------------------------------------------------------------------------------------ to be overridden
 
@@ -121,15 +122,19 @@ class AdvanceOperator(HITLOperator):
         """Advance."""
         return self._advance(context)
 
-    def resume(self, context: Any, event: Any = None) -> Any:
-        """Called when a wait is over: look again. What the trigger has seen is a moment old, and only told."""
+    def resume(self, context: Any, event: Any = None, told: Mapping[str, Any] | None = None) -> Any:
+        """Called when a wait is over: look again. What the trigger has seen is a moment old, and only told.
+
+        ``told`` is which acts this task had performed before it waited, so that none is repeated too soon.
+        """
         said = event if isinstance(event, dict) else {}
+        self.told = dict(told or {})
         if "chosen_options" in said:
             log.warning("an answer to an earlier question has come; it counts for nothing")
         if said.get("status") == "error":
             log.warning("the wait ended with: %s", said.get("message"))
-        told = [said.get("why"), *said.get("alarms", ())] if said.get("status") == "deadline" else []
-        return self._advance(context, hint="".join(f" {text}" for text in told if text), woken=True)
+        hints = [said.get("why"), *said.get("alarms", ())] if said.get("status") == "deadline" else []
+        return self._advance(context, hint="".join(f" {text}" for text in hints if text), woken=True)
 
     def execute_complete(self, context: Any, event: dict[str, Any], question: Any = None) -> Any:
         """Record the answer for the question that was shown, then advance."""
@@ -149,6 +154,7 @@ class AdvanceOperator(HITLOperator):
 
         with typed_failures(hint), self.context_of(context) as ctx, ctx.recorded(self.task_id):
             self.before(ctx)
+            ctx.memory.remember(self.told)
             try:
                 outcome = advance(
                     ctx,
@@ -172,10 +178,11 @@ class AdvanceOperator(HITLOperator):
                 question = question_of(ctx, outcome)
                 record_question(ctx, outcome.ask, outcome.subject, outcome.about, question.subject)
                 trigger = None
+            told = ctx.memory.recall()
         # The ports are closed by now: what follows raises the signal that parks the task.
         if question is not None:
             trigger = self._ask(context, question)
-        self.defer(trigger=trigger, method_name="resume")
+        self.defer(trigger=trigger, method_name="resume", kwargs={"told": told})
         return None
 
     def _done(self, ctx: MigrationContext, done: Done) -> Any:

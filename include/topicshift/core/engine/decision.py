@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.view import Record, View, key_of
 from topicshift.core.engine.words import Act, Ask, Fact, Step
 
 
@@ -104,11 +104,19 @@ def over(why: str) -> Decision:
 RETELL_S = 5.0
 """Seconds after which an act whose effect does not show is performed once more by the same advancer."""
 
+RETELL_MOST_S = 600.0
+"""The longest such time: it doubles with each repetition, so that a wait of hours does not fill the audit trail."""
+
+
+def due(view: View, what: Act, subject: str = "") -> bool:
+    """Whether an act whose effect does not show is to be performed (once more)."""
+    age, times = view.age(what.value, subject), view.times.get(key_of(what.value, subject), 1)
+    return age is None or age >= min(RETELL_S * 2 ** max(0, times - 2), max(RETELL_S, RETELL_MOST_S))
+
 
 def retell(view: View, what: Act, why: str, waits: str, subject: str = "") -> Decision:
     """Perform an act whose effect does not show yet; wait while it was performed a moment ago."""
-    age = view.age(what.value, subject)
-    return act(what, why, subject) if age is None or age >= RETELL_S else wait(waits)
+    return act(what, why, subject) if due(view, what, subject) else wait(waits)
 
 
 def answered(

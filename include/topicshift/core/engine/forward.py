@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from topicshift.core.engine.decision import RETELL_S, Decision, Kind, Table, act, answered, over, retell, stop, wait
+from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, due, over, retell, stop, wait
 from topicshift.core.engine.view import DrainFact, GroupFact, Member, Record, Side, Unknown, View, Whereabouts
 from topicshift.core.engine.words import Act, Ask, Fact, Row, Step, StepState
 
@@ -277,8 +277,7 @@ def armed(view: View) -> Decision | None:
     if not view.record.done(Row.ARM):
         return act(Act.ARM, "participants are not armed yet")
     loose = [p.name for p in driven(view) if seen(view, p).armed is False]
-    age = view.age(Act.ARM.value)
-    if loose and (age is None or age >= RETELL_S):
+    if loose and due(view, Act.ARM):
         return act(Act.ARM, f"not armed: {', '.join(loose)}")
     return None
 

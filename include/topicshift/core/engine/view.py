@@ -284,13 +284,19 @@ class Answer:
     by: str = ""
 
 
+def key_of(act: str, subject: str) -> str:
+    """What an act is remembered by."""
+    return f"{act}:{subject}" if subject else act
+
+
 @dataclass(frozen=True)
 class View:
     """All that is known at one moment.
 
     ``answers`` has an entry for every question that a rule may look at now, for exactly what it would be about now.
     ``wanted``: what the advancer was told to do instead of going forward. ``focus``: a consumer group, to leave the
-    others alone. ``told``: seconds since this advancer last performed an act (``act`` or ``act:subject``).
+    others alone. ``told``: seconds since this advancer last performed an act (``act`` or ``act:subject``),
+    ``times``: how often in a row.
     ``began_at``: when this advancer began.
     """
 
@@ -301,6 +307,7 @@ class View:
     focus: str | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     told: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, int] = field(default_factory=dict)
     plan: PlanFact | Unknown = UNASKED
     impact: JobFact | Unknown = UNASKED
     target: TargetFact | Unknown = UNASKED
@@ -323,4 +330,4 @@ class View:
 
     def age(self, act: str, subject: str = "") -> float | None:
         """Seconds since this advancer last performed the act, None if it never did."""
-        return self.told.get(f"{act}:{subject}" if subject else act)
+        return self.told.get(key_of(act, subject))
