@@ -61,6 +61,7 @@ class Injector:
         for f in faults:
             self._by.setdefault((f.port, f.method), {}).setdefault(f.nth, []).append(f)
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._keys: dict[tuple[str, str], list[tuple[str, str]]] = {}
         self.hit: list[Fault] = []
         self.healed = False
         self.calls = 0
@@ -70,13 +71,16 @@ class Injector:
         self.calls += 1
         if self.healed or not self._by:
             return None
+        keys = self._keys.get((port, method))
+        if keys is None:
+            all_ = ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads"))
+            keys = self._keys[port, method] = [key for key in all_ if key in self._by]
         found: Fault | None = None
-        for key in ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads")):
-            if key in self._by:
-                self._counts[key] += 1
-                for fault in self._by[key].get(self._counts[key], ()):
-                    if found is None and _fits(fault.kind, method, write):
-                        found = fault
+        for key in keys:
+            self._counts[key] += 1
+            for fault in self._by[key].get(self._counts[key], ()):
+                if found is None and _fits(fault.kind, method, write):
+                    found = fault
         if found is not None:
             self.hit.append(found)
         return found
@@ -120,13 +124,13 @@ class Faulty:
 
             @functools.wraps(real)
             async def later(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, lambda: _finish(real(*args, **kwargs)), args)
+                return self._call(method, functools.partial(_finish, real, kwargs), args)
 
             call: Callable[..., Any] = later
         else:
 
             def now(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, lambda: real(*args, **kwargs), args)
+                return self._call(method, functools.partial(real, **kwargs) if kwargs else real, args)
 
             call = now
         self.__dict__[method] = call
@@ -134,7 +138,7 @@ class Faulty:
 
     # ------------------------------------------------------------------------------------------------ one call
 
-    def _call(self, method: str, effect: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+    def _call(self, method: str, effect: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         process, kernel = self._process, self._process.kernel
         if process.doomed:
             raise Killed(process.name)
@@ -150,10 +154,10 @@ class Faulty:
         self._injector.history.add(process.name, "fault", fault=fault, call=f"{self._name}.{method}")
         return self._faulty(fault, method, functools.partial(self._effect, method, effect, args, write, began), args)
 
-    def _effect(self, method: str, effect: Callable[[], Any], args: tuple[Any, ...], write: bool, began: float) -> Any:
+    def _effect(self, method: str, effect: Callable[..., Any], args: tuple[Any, ...], write: bool, began: float) -> Any:
         history, name, port = self._injector.history, self._process.name, self._name
         if not write:
-            result = effect()
+            result = effect(*args)
             if method == "offsets":
                 whole = all(o.end is not None for o in result.values())
                 history.add(name, "saw", topic=args[0], complete=whole, began=began)
@@ -161,10 +165,10 @@ class Faulty:
         if method not in ("take_seat", "leave_seat"):
             self.acted()
         if port == "journal" or port == "evidence":
-            return effect()
+            return effect(*args)
         said = self._describe(port, method, args) | {"port": port, "method": method, "began": began}
         try:
-            result = effect()
+            result = effect(*args)
         except Exception as error:
             history.add(name, "call", args=_note(args), outcome="fail", why=_short(error), **said)
             raise
@@ -226,10 +230,10 @@ def _quietly(do: Callable[[], Any]) -> None:
         return
 
 
-def _finish(coro: Any) -> Any:
-    """Run a coroutine that never really waits."""
+def _finish(real: Callable[..., Any], kwargs: dict[str, Any], *args: Any) -> Any:
+    """Run a coroutine function that never really waits."""
     try:
-        coro.send(None)
+        real(*args, **kwargs).send(None)
     except StopIteration as done:
         return done.value
     raise RuntimeError("a simulated port may not wait")

@@ -214,7 +214,7 @@ class _Loop(asyncio.AbstractEventLoop):
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._ready: list[asyncio.Handle] = []
+        self._ready: list[tuple[Any, Any, Any]] = []
 
     def get_debug(self) -> bool:
         return False
@@ -234,14 +234,14 @@ class _Loop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
         return asyncio.Task(coro, loop=self, name=name or "sim", context=context)
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        self._ready.append((callback, args, context))
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
         self._process.pause(delay)
-        return self.call_soon(callback, *args, context=context)  # type: ignore[return-value]
+        handle = asyncio.TimerHandle(0.0, callback, args, self, context)
+        self.call_soon(handle._run)
+        return handle
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
@@ -259,8 +259,11 @@ class _Loop(asyncio.AbstractEventLoop):
             if not self._ready:
                 raise RuntimeError("the coroutine waits for something that no simulated event will bring")
             ready, self._ready = self._ready, []
-            for handle in ready:
-                handle._run()
+            for callback, args, context in ready:
+                if context is None:
+                    callback(*args)
+                else:
+                    context.run(callback, *args)
         return task.result()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.route.client import ConsumerClient, Identity, ProducerClient
 from topicshift.core.route.clocks import Now
-from topicshift.core.route.records import Route, parse_route, read_ack, serialise_ack
+from topicshift.core.route.records import Ack, BadAck, Route, ack_key, parse_route
 from topicshift.testing.fake_controllers import FakeRouteStore
 
 from .kernel import BASE_MS, Kernel, Process
@@ -37,16 +38,33 @@ class BrokersClock:
 
 
 class RouteLog(FakeRouteStore):
-    """Both topics of the route. Whoever listens looks soon after each record; each record is parsed once."""
+    """Both topics of the route. Whoever listens looks soon after each record.
+
+    Each route is parsed once, and acknowledgements are not written as JSON at all: there are hundreds in a run.
+    """
 
     parse = staticmethod(functools.lru_cache(maxsize=4096)(parse_route))
-    read_ack = staticmethod(functools.lru_cache(maxsize=4096)(read_ack))
 
     def __init__(self, world: World) -> None:
         super().__init__(BrokersClock(world.kernel))
         self._world = world
         self.listeners: list[Any] = []
         self.unreadable_until = -1.0
+        self.acks: dict[str, Ack] = {}
+
+    def take_ack(self, ack: Ack) -> int:
+        """Take in an acknowledgement; returns the brokers' stamp."""
+        at = self.stamp_ms()
+        self.acks[ack.key] = replace(ack, broker_ms=at)
+        return at
+
+    def all_acks(self) -> tuple[list[Ack], list[BadAck]]:
+        """The latest acknowledgement of every instance."""
+        return list(self.acks.values()), []
+
+    def dismiss(self, logical: str, instance: str) -> None:
+        """Take an instance's last word out."""
+        self.acks.pop(ack_key(logical, instance), None)
 
     def write(self, route: Route, expect_epoch: int | None, **more: Any) -> Route:
         """Compare-and-set, told to the history."""
@@ -127,7 +145,7 @@ class Follower:
         if not self.world.routes.readable:
             self.client.ack_failed(out, now, "no answer from the brokers")
             return
-        self.client.acked(out, now, self.world.routes.say(out.ack.key, serialise_ack(out.ack)))
+        self.client.acked(out, now, self.world.routes.take_ack(out.ack))
         words = (self.client.status.value, self.client.epoch, self.client.topic)
         if words != self._words:
             self._words = words

@@ -40,14 +40,22 @@ def table_of(record: Record, wanted: Wanted) -> str:
 
 def facts_needed(record: Record, wanted: Wanted = "forward") -> frozenset[Fact]:
     """The facts that :func:`next_act` may look at for this record; asked all at once, in parallel."""
-    rules = RULES[table_of(record, wanted)]
-    return frozenset().union(*(rule.needs for rule in rules if rule.when(record)))
+    return frozenset().union(*(rule.needs for rule in _in_play(record, wanted)))
+
+
+def _in_play(record: Record, wanted: Wanted) -> list[Rule]:
+    table = table_of(record, wanted)
+    rules = RULES[table]
+    known = record.in_play.get(table)
+    if known is None or known[0] is not rules:
+        known = record.in_play[table] = rules, [rule for rule in rules if rule.when(record)]
+    return known[1]
 
 
 def next_act(view: View) -> Decision:
     """What to do now, and why. The first rule that speaks decides."""
-    for rule in RULES[table_of(view.record, view.wanted)]:
-        decision = rule.decide(view) if rule.when(view.record) else None
+    for rule in _in_play(view.record, view.wanted):
+        decision = rule.decide(view)
         if decision is not None:
             return replace(decision, rule=rule.name, step=decision.step or rule.step)
     return wait("no rule has anything to say")

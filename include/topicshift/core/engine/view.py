@@ -111,6 +111,11 @@ class Record:
         return state is not None and state.in_effect
 
     @cached_property
+    def in_play(self) -> dict[str, tuple[list[Any], list[Any]]]:
+        """By table: its rules, and those of them that are in play for this record, once somebody has asked."""
+        return {}
+
+    @cached_property
     def freeze(self) -> Freeze | None:
         """The freeze that runs (also one in which producers are being resumed), None without one."""
         row = self.step(Row.FREEZE)
