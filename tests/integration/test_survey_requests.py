@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.acts.drain_watch import DrainWatch
 from topicshift.adapters.kafka import commits
 from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.adapters.kafka.python_client import CONNECT_MS, admin_client
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.drain.certificate import Verdict
 from topicshift.core.fence.point import FencePoint
@@ -142,3 +146,16 @@ def test_transactions_of_other_topics_cost_no_request_each(
         assert [t.transactional_id for t in admin.transactions(topic)] == [f"{topic}-07"]
         assert len(admin.transactions(other)) == 11
         assert counting.sent == {"ListTransactionsRequest": 2, "DescribeTransactionsRequest": 2}
+
+
+def test_brokers_that_accept_connections_and_say_nothing_do_not_use_up_the_time(broker: EmbeddedBroker) -> None:
+    """A bootstrap list of mostly stalled brokers: each is given up soon, and the one that answers is found."""
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+        servers = [f"127.0.0.1:{s.getsockname()[1]}" for s in silent]
+        config = broker.config()
+        config["bootstrap.servers"] = ",".join([*servers, config["bootstrap.servers"]])
+        began = time.monotonic()
+        admin = stack.enter_context(closing(admin_client(config, timeout_s=30.0)))
+        assert admin.describe_cluster()["brokers"]
+        assert time.monotonic() - began < 4 * CONNECT_MS / 1000 + 10
