@@ -105,7 +105,7 @@ def by_dag(stack: Stack, source: str, target: str, groups: list[str], cutover: s
         "approvals_plan": "auto",
         "approvals_cutover": "auto",
         "producers": [{"name": "checkout"}, {"name": "billing"}],
-        "consumers": [{"name": g, "group": g} for g in groups],
+        "consumers": [{"name": g, "group": g, "stored_offsets": "none"} for g in groups],
         "ordering_sequence_header": "seq",
     }
     dag_id = DAG_IDS[cutover]

@@ -131,7 +131,7 @@ class Topic:
             "approvals_plan": "auto",
             "approvals_cutover": "auto",
             "producers": [{"name": "checkout", "kind": "manual"}],
-            "consumers": [{"name": "ledger", "kind": "manual", "group": self.group}],
+            "consumers": [{"name": "ledger", "kind": "manual", "stored_offsets": "none", "group": self.group}],
             "ordering_sequence_header": "seq",
             **more,
         }

@@ -45,7 +45,7 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
         "partitions": 4,
         "approvals": {"plan": "auto", "cutover": "auto", "retire": "required"},
         "producers": [{"name": "till", "kind": "manual"}],
-        "consumers": [{"name": "ledger", "kind": "manual", "group": "hanging-ledger"}],
+        "consumers": [{"name": "ledger", "kind": "manual", "stored_offsets": "none", "group": "hanging-ledger"}],
     }
     run = Run.start(api, DAG, spec)
     try:

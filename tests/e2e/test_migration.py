@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
     "source": "payments",
     "partitions": 12,
     "producers": [{"name": "checkout"}],
-    "consumers": [{"name": "ledger", "group": "ledger"}],
+    "consumers": [{"name": "ledger", "group": "ledger", "stored_offsets": "none"}],
 }
 
 

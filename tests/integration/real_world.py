@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.unit.world import AUTO, Applications, Fuse, World, WorldJournal
+from tests.unit.world import AUTO, Applications, Fuse, World, WorldJournal, said
 
 from lab.broker import EmbeddedBroker
 from topicshift.adapters.clock import SystemClock
@@ -42,7 +42,7 @@ class RealWorld(World):
             "producers": [{"name": "checkout", "principal": "User:checkout"}],
             "consumers": [{"name": "ledger", "group": self.group}],
         }
-        self.spec = spec_from_params(spec | changes)
+        self.spec = spec_from_params(said(spec | changes))
         self.target, self.group = str(self.spec.target), self.spec.consumers[0].group
         self.readers: list[KafkaDrainReader] = []
         self.claim = self.open()

@@ -107,7 +107,10 @@ class Simulation:
                 "producers": [
                     {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
                 ],
-                "consumers": [{"name": c.name, "group": c.group, "kind": _kind(c)} for c in self.world.consumers],
+                "consumers": [
+                    {"name": c.name, "group": c.group, "kind": _kind(c), "stored_offsets": "none"}
+                    for c in self.world.consumers
+                ],
             }
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.kafka.cluster import GroupInfo
+from topicshift.core.spec.model import Approval
 
 _SEARCH = re.compile(r"elastic|opensearch|\bes\b|solr|vespa|algolia|typesense|meili|search|index", re.IGNORECASE)
 """What connectors into search engines are called: these write the offset of a record as its version."""
@@ -21,8 +22,8 @@ TS319 = Code(
     (Level.ERROR, Level.WARNING, Level.INFO),
     "Offsets start at 0 on the target. A consumer that stores the offset of a record as its version, its id or to "
     "skip duplicates takes new records for old ones and drops them, with lag 0. An error for the group of a sink "
-    "connector that does not say `stored_offsets`, a warning for another consumer that does not, an info where it "
-    "is handled.",
+    "connector that does not say `stored_offsets`; of another consumer that does not, a warning for the person who "
+    "approves the plan, and an error where nobody does (`approvals.plan: auto`); an info where it is handled.",
     "Ask the owner, then write `stored_offsets: none`, or `handled` once the stored offsets are dealt with (a new "
     "index, a version that is no offset, a cleared table).",
 )
@@ -61,9 +62,12 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "index or table, or a version that is no offset).",
             )
     if unsaid:
-        yield TS319.warning(
+        asked = facts.spec.approvals.plan is Approval.REQUIRED
+        yield TS319.at(
+            Level.WARNING if asked else Level.ERROR,
             "consumers",
-            f"{', '.join(unsaid)}: whether offsets are stored is not said.",
+            f"{', '.join(unsaid)}: whether offsets are stored is not said"
+            + ("." if asked else ", and with approvals.plan auto nobody is asked."),
             "Offsets start at 0 on the target. An application that stores them as a version, an id or to skip "
             "duplicates drops new records there, with lag 0, and no proof of this run sees that.",
             "Ask the owners, then write `stored_offsets: none` (or `handled`) for each of these consumers.",

@@ -193,7 +193,7 @@ class Consumer(Model):
         description=(
             "Whether it stores the offset of a record as a version, an id or to skip duplicates; on the target offsets "
             "start at 0 again. `none`: it does not. `handled`: it does, and its owner sees to it. Left out: the plan "
-            "asks, and refuses the group of a sink connector."
+            "asks, and refuses the group of a sink connector, and everybody's where no person approves it."
         ),
     )
 
