@@ -46,13 +46,17 @@ class Airflow:
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.shown: dict[str, Question] = {}
         self.states: dict[str, str] = {}
+        self.started: dict[str, Any] = {}
+        """When each try began; Airflow keeps that over its waits."""
         self.owned = True
 
         @contextmanager
         def opened(context: Any, migration_id: str = "", *, take_over: bool = True) -> Iterator[Any]:
             if migration_id and take_over:
                 self.world.journal.take_over(migration_id, self.world.claim.owner)
-            yield self.world.context(holder=context["ti"].task_id, spark=False)
+            ctx = self.world.context(holder=context["ti"].task_id, spark=False)
+            ctx.began_at = context["ti"].start_date
+            yield ctx
 
         @contextmanager
         def journal() -> Iterator[Any]:
@@ -85,7 +89,7 @@ class Airflow:
             run_id="run-1",
             map_index=-1,
             try_number=try_number,
-            start_date=self.world.clock.now(),
+            start_date=self.started.setdefault(f"{task.task_id}#{try_number}", self.world.clock.now()),
         )
         return {"ti": ti, "params": {}, **more}
 

@@ -130,3 +130,22 @@ def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pyt
     assert question.ask == Ask.START_BY_HAND
     airflow.answered(by_hand, question, question.yes)
     assert airflow.world.state(Row.FREEZE) == "done"
+
+
+def test_a_no_to_work_by_hand_is_asked_about_again_where_the_task_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not done yet is what a person says at one moment; it must not leave producers stopped for good."""
+    manual = {"name": "checkout", "kind": "manual", "principal": "User:checkout"}
+    airflow = Airflow(monkeypatch, producers=[manual])
+    for step, ask in ((Step.STOP_PRODUCERS, Ask.STOP_BY_HAND), (Step.SWITCH_PRODUCERS, Ask.START_BY_HAND)):
+        airflow.until(step)  # as far as it comes without a person
+        for option in ("no", None, "yes"):
+            airflow.world.clock.advance(1)
+            task = AdvanceOperator(task_id=f"{step.value}.{option}", until=step)
+            question = airflow.asked(task)
+            assert question.ask == ask.value
+            if option == "yes":
+                airflow.answered(task, question, question.yes)
+                continue
+            with pytest.raises(AirflowFailException, match="Clear the task"):
+                airflow.answered(task, question, question.no if option else None)
+    assert airflow.world.state(Row.SWITCH_PRODUCERS) == "done"

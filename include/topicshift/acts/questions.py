@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.view import Answer, Record, Unknown, View
-from topicshift.core.engine.words import Ask, Row, StepState, row_of
+from topicshift.core.engine.words import BY_HAND, Ask, Row, StepState, row_of
 from topicshift.core.errors import Refused
 
 _TIMEOUTS = {
@@ -90,6 +90,8 @@ def _answer(view: View, ask: Ask, subject: str) -> Answer:
         return Answer(None)
     if row.state is StepState.INTENDED:
         return Answer(None, asked=True)
+    if ask in BY_HAND and row.data["said"] != "yes" and datetime.fromisoformat(row.data["at"]) < view.began_at:
+        return Answer(None)  # somebody goes on after a no: by now it may be done
     return Answer(row.data["said"], True, str(row.data.get("by", "")))
 
 

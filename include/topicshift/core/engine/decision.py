@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topicshift.core.engine.view import Record, View, key_of
-from topicshift.core.engine.words import Act, Ask, Fact, Step
+from topicshift.core.engine.words import BY_HAND, Act, Ask, Fact, Step
 
 
 class Kind(StrEnum):
@@ -119,11 +119,17 @@ def retell(view: View, what: Act, why: str, waits: str, subject: str = "") -> De
     return act(what, why, subject) if due(view, what, subject) else wait(waits)
 
 
+def _ask_again(error: str, why: str) -> Decision:
+    return stop(error, why, "Clear the task, or run topicshift advance, to be asked again once it is done.")
+
+
 def answered(
     view: View, question: Ask, why: str, subject: str = "", *, refused: Callable[[str, str], Decision] = stop
 ) -> Decision | None:
     """None once a person said yes (or the spec wants no person). ``refused`` decides after a no, or silence."""
     answer = view.answer(question, subject)
+    if question in BY_HAND:
+        refused = _ask_again
     if answer.said == "yes":
         return None
     if answer.said == "no":

@@ -84,6 +84,10 @@ class Ask(StrEnum):
     RETIRE = "retire.approve"
 
 
+BY_HAND: Final = frozenset({Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
+"""Questions whether a person has done something: a no, or silence, is true of that moment, and is asked about again."""
+
+
 class Act(StrEnum):
     """Everything that the engine may want done. One module of :mod:`topicshift.acts` performs each."""
 
