@@ -178,23 +178,8 @@ class AirflowApi:
         """Mark a run as queued, success or failed."""
         self.request("PATCH", f"/dags/{dag_id}/dagRuns/{_path(run_id)}", json={"state": state})
 
-    def wait_run(
-        self,
-        dag_id: str,
-        run_id: str,
-        *,
-        timeout: float,
-        each: Callable[[Json], None] | None = None,
-        every: float = 0.5,
-    ) -> Json:
-        """Wait until a run has ended and return it.
-
-        Args:
-            dag_id: the DAG.
-            run_id: its run.
-            timeout: seconds to wait at most.
-            each: called with the run at every look.
-            every: seconds from one look to the next.
+    def wait_run(self, dag_id: str, run_id: str, *, timeout: float) -> Json:
+        """Wait until a run has ended, ``timeout`` seconds at most, and return it.
 
         Raises:
             TimeoutError: it has not ended; the message names the tasks that are not done.
@@ -202,15 +187,13 @@ class AirflowApi:
         deadline = time.monotonic() + timeout
         while True:
             run = self.dag_run(dag_id, run_id)
-            if each:
-                each(run)
             if run["state"] in ("success", "failed"):
                 return run
             if time.monotonic() > deadline:
                 done = ("success", "skipped", None)
                 states = {task: s for task, s in self.task_states(dag_id, run_id).items() if s not in done}
                 raise TimeoutError(f"{dag_id} {run_id} is still {run['state']} after {timeout:.0f} s: {states}")
-            time.sleep(every)
+            time.sleep(0.5)
 
     # ------------------------------------------------------------------------------------------------ tasks
 
@@ -243,10 +226,10 @@ class AirflowApi:
         }
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", *, map_index: int = -1) -> Any:
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """One XCom value. Raises ``AirflowError`` 404 where there is none."""
         path = f"/dags/{dag_id}/dagRuns/{_path(run_id)}/taskInstances/{task_id}/xcomEntries/{_path(key)}"
-        params = {"deserialize": True, "map_index": map_index}
+        params = {"deserialize": True}
         return self.request("GET", path, params=params)["value"]
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, *, map_index: int = -1) -> str:
@@ -267,22 +250,15 @@ class AirflowApi:
         return [each for each in details if not each["response_received"]]
 
     def hitl_answer(
-        self,
-        dag_id: str,
-        run_id: str,
-        task_id: str,
-        option: str | list[str],
-        *,
-        params: Mapping[str, Any] | None = None,
-        map_index: int = -1,
+        self, dag_id: str, run_id: str, task_id: str, option: str | list[str], *, map_index: int = -1
     ) -> Json:
-        """Answer as a person would: choose an option (such as ``Approve``), fill in the inputs.
+        """Answer as a person would: choose an option (such as ``Approve``).
 
         Raises:
             AirflowError: no such question (404), answered already (409), no such option (422 or 400).
         """
         path = f"/dags/{dag_id}/dagRuns/{_path(run_id)}/taskInstances/{task_id}/{map_index}/hitlDetails"
-        body = {"chosen_options": [option] if isinstance(option, str) else option, "params_input": dict(params or {})}
+        body = {"chosen_options": [option] if isinstance(option, str) else option, "params_input": {}}
         return cast(Json, self.request("PATCH", path, json=body))
 
 

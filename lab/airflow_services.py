@@ -82,8 +82,6 @@ class AirflowServices:
         connections: Airflow connections by id, as the JSON form has them; no secrets in them.
         environment: more variables for every service.
         database_url: SQLAlchemy URL of the metadata database; a SQLite file of the run folder by default.
-        dags_folder: DAG files; the project's own by default.
-        parallelism: worker processes at most.
     """
 
     def __init__(
@@ -93,16 +91,12 @@ class AirflowServices:
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         environment: Mapping[str, str] | None = None,
         database_url: str | None = None,
-        dags_folder: Path | None = None,
-        parallelism: int | None = None,
     ) -> None:
         self.folder = folder
         self.home = folder.folder("airflow")
         self._database_url = database_url or f"sqlite:///{self.home / 'airflow.db'}"
         self._connections = dict(connections or {})
         self._extra = dict(environment or {})
-        self._dags_folder = dags_folder
-        self._parallelism = parallelism
         self.port = ports_free.claim()[0]
         self.processes: dict[str, GuardedProcess] = {}
         self._api: AirflowApi | None = None
@@ -153,10 +147,6 @@ class AirflowServices:
             "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(self.folder.folder("logs") / "parsing"),
             "AIRFLOW__SCHEDULER__MP_START_METHOD": "fork",
         }
-        if self._dags_folder:
-            env["AIRFLOW__CORE__DAGS_FOLDER"] = str(self._dags_folder)
-        if self._parallelism:
-            env["AIRFLOW__CORE__PARALLELISM"] = str(self._parallelism)
         for name, connection in self._connections.items():
             env[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(connection)
         return env | self._extra

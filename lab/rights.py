@@ -20,22 +20,17 @@ def allow(principal: str, resource: str, name: str, *operations: str, prefixed: 
     return [Acl(resource, name, pattern, user, "*", operation, "ALLOW") for operation in operations]
 
 
-def orchestrator_rights(user: str, topics: Iterable[str] = (EVERY,), groups: Iterable[str] = (EVERY,)) -> list[Acl]:
+def orchestrator_rights(user: str) -> list[Acl]:
     """What the user needs with whom Airflow's tasks log in.
 
-    Args:
-        user: its name.
-        topics: sources and targets; every topic by default.
-        groups: the groups that are moved; every group by default, since undeclared readers can only be seen so.
+    On every topic and every group, since undeclared readers can only be seen so.
     """
     rights = allow(user, "CLUSTER", "kafka-cluster", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER", "IDEMPOTENT_WRITE")
     migrate = ("DESCRIBE", "DESCRIBE_CONFIGS", "READ", "CREATE", "DELETE", "ALTER_CONFIGS")
-    for topic in topics:
-        rights += allow(user, "TOPIC", topic, *migrate)
+    rights += allow(user, "TOPIC", EVERY, *migrate)
     for topic in (ROUTES_TOPIC, ACKS_TOPIC):
         rights += allow(user, "TOPIC", topic, "WRITE", "CREATE", "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
-    for group in groups:
-        rights += allow(user, "GROUP", group, "DESCRIBE", "READ")
+    rights += allow(user, "GROUP", EVERY, "DESCRIBE", "READ")
     rights += allow(user, "TRANSACTIONAL_ID", "topicshift-route-", "WRITE", prefixed=True)
     return rights + allow(user, "TRANSACTIONAL_ID", EVERY, "DESCRIBE")
 

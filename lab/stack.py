@@ -49,47 +49,28 @@ class Stack:
 
     Args:
         run_folder: where all data, logs and secrets of the run go.
-        users: users of the broker besides ``admin`` and ``topicshift``.
-        database_url: SQLAlchemy URL of Airflow's database; SQLite by default.
-        journal_url: SQLAlchemy URL of Topicshift's journal; SQLite by default.
-        postgres: run a PostgreSQL too, and keep both in it, as production does. It ends with the stack, and so does
-            what is in it.
-        dags_folder: DAG files; the project's own by default.
+        postgres: keep the journal and Airflow's database in a PostgreSQL of its own, as production does, instead of
+            SQLite files. It ends with the stack, and so does what is in it.
         unpause: DAGs that are waited for and unpaused.
-        brokers: Kafka nodes.
-        server_properties: broker settings.
         environment: more variables for Airflow's services.
-        connections: more Airflow connections, in JSON form, without secrets.
     """
 
-    def __init__(  # noqa: PLR0913 - what one may start it with, by keyword
+    def __init__(
         self,
         run_folder: str | Path,
         *,
-        users: Sequence[str] = APPLICATIONS,
-        database_url: str | None = None,
-        journal_url: str | None = None,
         postgres: bool = False,
-        dags_folder: Path | None = None,
         unpause: Sequence[str] = DAGS,
-        brokers: int = 1,
-        server_properties: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
-        connections: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.folder = RunFolder(run_folder)
         self.home = self.folder / "topicshift"
-        self.journal_url = journal_url or f"sqlite:///{self.home / 'journal.db'}"
+        self.journal_url = f"sqlite:///{self.home / 'journal.db'}"
         self.evidence = self.home / "evidence"
-        self._users = tuple(users)
-        self._database_url = database_url
+        self._database_url: str | None = None
         self._postgres = contextlib.ExitStack() if postgres else None
-        self._dags_folder = dags_folder
         self._unpause = tuple(unpause)
-        self._brokers = brokers
-        self._server_properties = dict(server_properties or {})
         self._environment = dict(environment or {})
-        self._connections = dict(connections or {})
         self._broker: EmbeddedBroker | None = None
         self._services: AirflowServices | None = None
 
@@ -151,14 +132,8 @@ class Stack:
             server = self._postgres.enter_context(embedded_postgres())
             self._database_url, self.journal_url = (create_database(server, n) for n in ("airflow", "topicshift"))
             progress("PostgreSQL is up")
-        passwords = {user: new_password() for user in (ORCHESTRATOR, *self._users)}
-        broker = EmbeddedBroker(
-            self.folder / "kafka",
-            authorizer=True,
-            users=passwords,
-            brokers=self._brokers,
-            server_properties=self._server_properties,
-        )
+        passwords = {user: new_password() for user in (ORCHESTRATOR, *APPLICATIONS)}
+        broker = EmbeddedBroker(self.folder / "kafka", authorizer=True, users=passwords)
         self._broker = broker
         for user in broker.users:
             broker.write_client_properties(user, self.properties_file(user))
@@ -208,10 +183,9 @@ class Stack:
         connections["topicshift_journal"] = journal_connection(self.journal_url)
         self._services = AirflowServices(
             self.folder,
-            connections=connections | self._connections,
+            connections=connections,
             environment=environment | self._environment,
             database_url=self._database_url,
-            dags_folder=self._dags_folder,
         )
         self._services.migrate_database()
         progress("Airflow: the database is ready")

@@ -12,9 +12,7 @@ from topicshift.core.fence.decision import FenceSample, FenceSettings, OpenTrans
 from topicshift.ports import Clock, ClusterAdmin
 
 
-def open_transactions(
-    admin: ClusterAdmin, topic: str, clock: Clock, settings: FenceSettings | None = None
-) -> list[OpenTransaction]:
+def open_transactions(admin: ClusterAdmin, topic: str, clock: Clock) -> list[OpenTransaction]:
     """Every transaction open on the topic: what the leaders hold open, joined with what the coordinators know.
 
     Raises ``NotFound`` for a missing topic, ``AccessDenied`` without READ on it, ``Unreadable`` without an answer.
@@ -32,7 +30,7 @@ def open_transactions(
         transactions=tuple(admin.transactions(topic)),
         stops=(),
     )
-    return find_open_transactions(sample, settings or FenceSettings(), int(at * 1000))
+    return find_open_transactions(sample, FenceSettings(), int(at * 1000))
 
 
 def abort_transactions(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,13 +38,13 @@ class FsspecEvidence:
     """:class:`topicshift.ports.EvidenceStore` over fsspec: ``base_url/<migration id>/<name>``.
 
     ``base_url`` is a local path, a ``file://`` URL, or any URL that fsspec has a file system for (``s3://bucket/dir``);
-    ``options`` go to that file system (credentials belong there or into its own environment, never into the URL, which
-    ends up in reports). A file shows whole or not at all, and replaces one of the same name. Raises ``SpecError`` for
-    a bad base, id or name, ``Transient`` when the store does not answer (it was asked several times), and
-    ``Unreadable`` for what trying again does not mend.
+    credentials belong into that file system's own environment, never into the URL, which ends up in reports. A file
+    shows whole or not at all, and replaces one of the same name. Raises ``SpecError`` for a bad base, id or name,
+    ``Transient`` when the store does not answer (it was asked several times), and ``Unreadable`` for what trying again
+    does not mend.
     """
 
-    def __init__(self, base_url: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, base_url: str) -> None:
         text = base_url.strip()
         if not text:
             raise SpecError(f"The evidence folder is empty. Give a folder or a URL, for instance with {ENV}.")
@@ -56,7 +56,7 @@ class FsspecEvidence:
         if "://" not in text:
             text = str(Path(text).expanduser().absolute())
         try:
-            self._fs, root = url_to_fs(text, **dict(options or {}))
+            self._fs, root = url_to_fs(text)
         except (ValueError, ImportError) as exc:
             raise SpecError(
                 f"The evidence folder {text} cannot be used: {exc}. Give a local folder, or a URL of a store whose "

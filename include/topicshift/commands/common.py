@@ -205,12 +205,11 @@ def say(message: str) -> None:
     click.echo(message, err=True)
 
 
-def console(*, stderr: bool = False) -> Console:
+def console() -> Console:
     """A rich console that keeps to the width of the terminal, or 120 columns where there is none."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 120, highlight=False, soft_wrap=False)
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, highlight=False, soft_wrap=False)
 
 
 def show_findings(findings: list[Finding], out: Console) -> None:

@@ -109,9 +109,9 @@ def _sqlite(text: str) -> str:
     return f"sqlite:///{Path(path).expanduser().absolute()}"
 
 
-def journal_url_from_env(environ: Mapping[str, str] | None = None) -> str:
+def journal_url_from_env() -> str:
     """``TOPICSHIFT_JOURNAL``, or the default file, as a SQLAlchemy URL."""
-    found = (os.environ if environ is None else environ).get(ENV, "").strip()
+    found = os.environ.get(ENV, "").strip()
     return from_airflow_uri(found) if found else default_url()
 
 

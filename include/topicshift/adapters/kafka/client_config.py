@@ -272,12 +272,12 @@ _KNOWN = sorted(
 )
 
 
-def check_config(config: Mapping[str, Any], *, origin: Mapping[str, Property] | None = None, name: str) -> None:
+def check_config(config: Mapping[str, Any], *, name: str) -> None:
     """Ask librdkafka whether it takes these properties, without contacting a broker.
 
-    Raises ``SpecError`` naming the key, its line where known, and a suggestion for a misspelt one.
+    Raises ``SpecError`` naming the key, and a suggestion for a misspelt one.
     """
-    _try_out(Translation(config=dict(config), origin=dict(origin or {})), name=name)
+    _try_out(Translation(config=dict(config)), name=name)
 
 
 def _try_out(result: Translation, *, name: str) -> None:

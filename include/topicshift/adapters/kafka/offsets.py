@@ -40,14 +40,14 @@ def uuid_text(value: object) -> str:
     return str(value).replace("+", "-").replace("/", "_").rstrip("=")
 
 
-async def observe_topic(conn: Connection, topic: str, *, timeout_s: float | None = None) -> TopicIdentity | None:
+async def observe_topic(conn: Connection, topic: str) -> TopicIdentity | None:
     """Id and partition count, None when the broker says that there is no such topic. Never creates one.
 
     Raises ``Unreadable`` (or a kind of it) when the broker does not say.
     """
     from confluent_kafka import TopicCollection
 
-    bound = conn.timeout_s if timeout_s is None else timeout_s
+    bound = conn.timeout_s
     resource = f"topic {topic}"
     future = conn.native.describe_topics(TopicCollection([topic]), request_timeout=max(1.0, bound))[topic]
     await settle([future], bound + 1.0)
@@ -61,17 +61,14 @@ async def observe_topic(conn: Connection, topic: str, *, timeout_s: float | None
     return TopicIdentity(topic, uuid_text(described.topic_id), max(partitions, default=-1) + 1)
 
 
-async def observe_offsets(
-    conn: Connection, topic: str, partitions: Iterable[int], *, timeout_s: float | None = None
-) -> dict[int, PartitionOffsets]:
+async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
     """Log start, END_C and END_U of each partition asked; three ListOffsets in parallel.
 
-    A partition in the middle of a leader election is asked again until ``timeout_s`` has passed; then it carries the
+    A partition in the middle of a leader election is asked again until the time-out has passed; then it carries the
     error. None is ever left out.
     """
     wanted = sorted(set(partitions))
-    bound = conn.timeout_s if timeout_s is None else timeout_s
-    deadline = time.monotonic() + bound
+    deadline = time.monotonic() + conn.timeout_s
     rows: dict[int, PartitionOffsets] = {}
     left = wanted
     while left:

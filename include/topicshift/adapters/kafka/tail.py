@@ -237,13 +237,7 @@ def _took(job: _Job, message: Any) -> bool:
 
 
 async def observe_tails(
-    conn: Connection,
-    topic: str,
-    ranges: Iterable[TailRange],
-    *,
-    timeout_s: float = 15.0,
-    count_limit: int = COUNT_LIMIT,
-    max_records: int = MAX_RECORDS,
+    conn: Connection, topic: str, ranges: Iterable[TailRange], *, timeout_s: float = 15.0
 ) -> dict[TailRange, Tail]:
     """:func:`read_tails` in a thread; when this task is cancelled, the reading ends within a tenth of a second."""
     stop = threading.Event()
@@ -251,16 +245,7 @@ async def observe_tails(
     if not wanted:
         return {}
     try:
-        return await asyncio.to_thread(
-            read_tails,
-            conn,
-            topic,
-            wanted,
-            timeout_s=timeout_s,
-            count_limit=count_limit,
-            max_records=max_records,
-            stop=stop,
-        )
+        return await asyncio.to_thread(read_tails, conn, topic, wanted, timeout_s=timeout_s, stop=stop)
     finally:
         stop.set()
 

@@ -16,6 +16,7 @@ from topicshift.core.drain.reasons import ALARMS, REASONS, Alarm, Reason
 SERIES_POINTS = 240
 _WINDOW_S = 60.0
 _HALF_LIFE_S = 10.0
+_SLOWEST = 5
 _REBALANCING = frozenset(
     {"PREPARING_REBALANCING", "COMPLETING_REBALANCING", "PREPARING_REBALANCE", "COMPLETING_REBALANCE"}
     | {"PREPARINGREBALANCE", "COMPLETINGREBALANCE", "ASSIGNING", "RECONCILING", "NOT_READY", "NOTREADY"}
@@ -171,9 +172,8 @@ class _Group:
 class Tracker:
     """Turns certificates into progress. ``stuck_after_s``: an alarm when a group has not come nearer for so long."""
 
-    def __init__(self, *, stuck_after_s: float = 60.0, slowest: int = 5) -> None:
+    def __init__(self, *, stuck_after_s: float = 60.0) -> None:
         self._stuck_after = stuck_after_s
-        self._slowest = slowest
         self._groups: dict[str, _Group] = {}
 
     def add(self, certificate: DrainCertificate, at: float, members: Mapping[str, int] | None = None) -> DrainProgress:
@@ -208,7 +208,7 @@ class Tracker:
         slow = sorted(
             (SlowPartition(p, s.lag, s.rate, s.lag / s.rate if s.rate > 1e-9 else None) for p, s in open_),
             key=lambda s: (-(s.seconds if s.seconds is not None else math.inf), -s.lag, s.partition),
-        )[: self._slowest]
+        )[:_SLOWEST]
         return GroupProgress(
             group=evidence.group,
             kind=evidence.kind,

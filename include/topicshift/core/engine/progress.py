@@ -89,13 +89,8 @@ def open_questions(record: Record) -> list[StepRecord]:
     return [r for name, r in record.steps.items() if name.startswith(prefix) and r.state is StepState.INTENDED]
 
 
-def waits_for(
-    record: Record, events: Sequence[tuple[str, Mapping[str, Any]]], *, owner_alive: bool | None = None
-) -> str:
-    """What the migration waits for, for a person. ``events`` are kind and data of its trail, oldest first.
-
-    ``owner_alive``: whether the run that owns it still runs, None where that is not known.
-    """
+def waits_for(record: Record, events: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """What the migration waits for, for a person. ``events`` are kind and data of its trail, oldest first."""
     ended = {
         MigrationState.RETIRED: "nothing: it is over",
         MigrationState.ROLLED_BACK: "nothing: it is over",
@@ -106,7 +101,7 @@ def waits_for(
     if record.over:
         return "nothing: it failed before anything was changed, or was closed"
     asked = [str(q.data.get("subject")) for q in open_questions(record)]
-    if asked and owner_alive is not False:
+    if asked:
         return f"a person to answer: {'; '.join(asked)}"
     if record.at(Row.FREEZE) is StepState.UNDOING:
         return "producers to run on the source again"
@@ -115,8 +110,6 @@ def waits_for(
         return f"a person or a retry: {failed.get('task')} failed with {failed.get('error')}"
     if Mark.UNDONE in marks(record).values():
         return "a person: producers were put back on the source; clear the run to try again, roll back, or close it"
-    if owner_alive is False:
-        return "a person: the run that owns it has ended; clear it, go on with topicshift advance, roll back or close"
     return _step_waits(record)
 
 

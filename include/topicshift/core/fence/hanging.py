@@ -26,14 +26,12 @@ def abortable(transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
     return [t for t in transactions if t.hanging and t.start_offset is not None]
 
 
-def standing(
-    transactions: Sequence[OpenTransaction], now_ms: int, *, quiet_s: float = QUIET_S
-) -> list[OpenTransaction]:
-    """Those that had no record for ``quiet_s`` seconds and that Kafka will end by itself at a known time."""
+def standing(transactions: Sequence[OpenTransaction], now_ms: int) -> list[OpenTransaction]:
+    """Those that had no record for :data:`QUIET_S` and that Kafka will end by itself at a known time."""
     out = []
     for t in transactions:
         last = t.last_timestamp_ms if t.last_timestamp_ms is not None else t.started_ms
-        quiet = last is None or now_ms - last >= quiet_s * 1000
+        quiet = last is None or now_ms - last >= QUIET_S * 1000
         if quiet and not t.hanging and t.ends_by_ms is not None:
             out.append(t)
     return out

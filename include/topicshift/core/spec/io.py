@@ -118,12 +118,12 @@ def parse_spec(text: str, place: str = "spec") -> Spec:
     return _checked(data, place, lines, problems)
 
 
-def spec_from_params(params: Mapping[str, Any], place: str = "the form") -> Spec:
+def spec_from_params(params: Mapping[str, Any]) -> Spec:
     """Turn nested plain values (a REST call's ``conf``, a journalled spec) into a spec. Raises ``InvalidSpec``.
 
     The flat fields of the trigger form go through :func:`topicshift.core.spec.form.spec_from_form` first.
     """
-    return _checked(dict(params), place, {}, [])
+    return _checked(dict(params), "the form", {}, [])
 
 
 # ------------------------------------------------------------------------------------------------ YAML
