@@ -1,4 +1,4 @@
-"""Write the pages and tables of ``docs/`` that repeat code: spec.md, findings.md, cli.md, the codes in drain.md.
+"""Write the pages and tables that repeat code: spec.md, findings.md, cli.md, the codes in drain.md, README's steps.
 
 Run it after a change of the code: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
 """
@@ -27,6 +27,7 @@ from topicshift.core.base import Model  # noqa: E402
 from topicshift.core.checks import all_codes  # noqa: E402
 from topicshift.core.drain.certificate import Verdict  # noqa: E402
 from topicshift.core.drain.reasons import ALARMS, REASONS  # noqa: E402
+from topicshift.core.engine.words import STEPS, Step  # noqa: E402
 from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
 from topicshift.core.spec.duration import format_duration  # noqa: E402
@@ -48,17 +49,17 @@ _SCOPES = {
 def main() -> int:
     """Write the files and say which have changed."""
     for name, text in pages().items():
-        file = ROOT / "docs" / name
+        file = ROOT / name
         changed = not file.exists() or file.read_text("utf-8") != text
-        file.parent.mkdir(exist_ok=True)
         file.write_text(text, "utf-8")
-        print(f"docs/{name}: {'written' if changed else 'as it was'}")
+        print(f"{name}: {'written' if changed else 'as it was'}")
     return 0
 
 
 def pages() -> dict[str, str]:
-    """Every file of ``docs/`` that is made here, whole or in part, as it should be."""
-    return {"spec.md": spec_page(), "findings.md": findings_page(), "cli.md": cli_page(), "drain.md": drain_page()}
+    """Every file that is made here, whole or in part, as it should be."""
+    made = {"spec.md": spec_page, "findings.md": findings_page, "cli.md": cli_page, "drain.md": drain_page}
+    return {"README.md": readme(), **{f"docs/{name}": page() for name, page in made.items()}}
 
 
 # ------------------------------------------------------------------------------------------------ spec.md
@@ -231,7 +232,26 @@ def _command(command: click.Command | None, path: str) -> Iterator[str]:
             yield f"| `{said[0]}` | {' '.join(said[1].split())} |".replace("[x", "[").replace("<=x<=", " to ")
 
 
-# ------------------------------------------------------------------------------------------------ drain.md
+# ------------------------------------------------------------------------------------------------ tables in pages
+
+
+def _with_table(text: str, name: str, head: str, rows: list[str]) -> str:
+    """The page with the rows of this table as the code has them."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name.partition(':')[0]} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    table = "\n".join([f"| {head} |", f"|{'---|' * len(head.split('|'))}", *rows])
+    return f"{before}{begin}{table}\n{end}{after}"
+
+
+def readme() -> str:
+    """``README.md`` as it is, with its table of the steps."""
+    rows = [
+        f"| `{'topic_retirement' if step is Step.RETIRE else step.value}` | {doc.what} | {doc.proof} | {doc.way_back} |"
+        for step, doc in STEPS.items()
+    ]
+    head = "step | what it does | the proof it waits for | way back"
+    return _with_table((ROOT / "README.md").read_text("utf-8"), "steps", head, rows)
 
 
 def drain_page() -> str:
@@ -243,11 +263,7 @@ def drain_page() -> str:
     tables["alarms"] = [f"| `{code}` | {told.meaning} | {told.remedy} |" for code, told in ALARMS.items()]
     text = (ROOT / "docs" / "drain.md").read_text("utf-8")
     for name, rows in tables.items():
-        begin, end = f"<!-- codes: {name} -->\n", "<!-- end of codes -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        table = "\n".join(["| code | meaning | what to do |", "|---|---|---|", *rows])
-        text = f"{before}{begin}{table}\n{end}{after}"
+        text = _with_table(text, f"codes: {name}", "code | meaning | what to do", rows)
     return text
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tools.generate_docs import findings_page, pages, spec_page
 
+from topicshift.commands.advance import STEPS as UNTIL
+from topicshift.core.engine.words import STEPS, Step
 from topicshift.core.spec.model import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_pages_are_current() -> None:
     for name, text in pages().items():
-        assert (ROOT / "docs" / name).read_text("utf-8") == text, f"docs/{name}: run tools/generate_docs.py"
+        assert (ROOT / name).read_text("utf-8") == text, f"{name}: run tools/generate_docs.py"
 
 
 def test_every_code_in_the_source_is_documented() -> None:
@@ -32,3 +34,8 @@ def test_every_field_of_the_spec_is_documented() -> None:
     page = spec_page()
     for name, field in Spec.model_fields.items():
         assert f"| `{name}` |" in page and field.description
+
+
+def test_the_command_can_stop_after_each_step_of_a_migration() -> None:
+    """It names them itself, so that its help needs no import of the engine."""
+    assert tuple(step.value for step in STEPS if step is not Step.RETIRE) == UNTIL

@@ -136,8 +136,8 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or value == round(value) else f"{value:,.2f}"
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
 def _bytes(value: float | None) -> str:

@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.fence.acls import DenyPlan
 from topicshift.core.plan.shapes import AclBinding, Action, SourceFacts, TargetShape
 from topicshift.core.spec.duration import format_duration
-from topicshift.core.spec.model import Approval, Cutover, Spec
-
-_LAST = ["switch_consumers", "verify"]
-_ORDER = {
-    Cutover.DRAIN_FIRST: [
-        "approve",
-        "create_target",
-        "stop_producers",
-        "drain",
-        "verify_drain",
-        "switch_producers",
-        *_LAST,
-    ],
-    Cutover.PRODUCERS_FIRST: [
-        "approve",
-        "create_target",
-        "stop_producers",
-        "switch_producers",
-        "drain",
-        "verify_drain",
-        *_LAST,
-    ],
-}
+from topicshift.core.spec.model import Approval, Spec
 
 
 def actions(
@@ -49,7 +28,7 @@ def actions(
             text=f"count both topics, and check the order of every key over {source.name} and {target.name}",
         ),
     ]
-    return sorted(found, key=lambda a: _ORDER[spec.cutover].index(a.step))
+    return sorted(found, key=lambda a: ORDER[spec.cutover].index(Step(a.step)))
 
 
 def _prepare(spec: Spec, target: TargetShape, *, refused: bool) -> Iterator[Action]:
