@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("topicshift")
 
 
+GATE = "gate_shut"
+"""Code of the alarm of a gate that stays shut."""
+
+
 class Alarms:
     """Raises each alarm of a group once, and says when it is over. For use in the triggerer.
 
@@ -42,21 +46,35 @@ class Alarms:
             log.info("%s goes on: %s is over", group, code)
             await sync_to_async(self._record)("alarm_over", {"group": group, "alarm": code})
 
+    async def gate(self, waits: str) -> None:
+        """The gate before the freeze is shut for what ``waits`` says; empty: it waits for nothing any more."""
+        from asgiref.sync import sync_to_async
+
+        if waits and GATE not in self._raised.values():
+            self._raised[""] = GATE
+            text = f"The gate before the freeze of {self._topic} stays shut, and nobody is stopped yet: {waits}"
+            log.warning("STUCK: %s", text)
+            await sync_to_async(self._tell)("", GATE, None, text)
+        elif not waits and self._raised.pop("", ""):
+            await sync_to_async(self._record)("alarm_over", {"group": "", "alarm": GATE})
+
     def _raise(self, row: GroupProgress, code: str) -> None:
+        self._tell(row.group, code, row.lag, row.alarm_text)
+
+    def _tell(self, group: str, code: str, lag: int | None, text: str) -> None:
         from topicshift_airflow.notifiers import tell
 
+        about = {"group": group, "lag": lag, "text": text}
         told, failed = tell(
             {
                 "migration": self._claim.migration_id,
                 "run": self._claim.owner,
                 "topic": self._topic,
-                "group": row.group,
                 "code": code,
-                "lag": row.lag,
-                "text": row.alarm_text,
+                **about,
             }
         )
-        data = {"group": row.group, "alarm": code, "lag": row.lag, "text": row.alarm_text, "told": told}
+        data = {"alarm": code, "told": told, **about}
         self._record("alarm", {**data, "not_told": failed} if failed else data)
 
     def _record(self, kind: str, data: dict[str, Any]) -> None:

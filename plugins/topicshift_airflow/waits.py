@@ -14,6 +14,9 @@ from topicshift.core.engine.words import Step
 FROZEN_S, CALM_S, LATE_S = 2.0, 10.0, 15.0
 """Seconds to the next look: while producers stand still, while nobody is held up, and where Kafka ends it by itself."""
 
+GATE_ALARM_S = 300.0
+"""A gate that stays shut for so long, in seconds, raises an alarm, or after ``alarm_after`` where that is longer."""
+
 LONG = timedelta(days=2)
 """Longest wait of one trigger where nothing ends it; the task looks then and waits on."""
 
@@ -56,6 +59,9 @@ def _gate(ctx: MigrationContext, *, pause_s: float) -> Any:
         **_common(ctx, "", ctx.begin_by or ctx.clock.now() + LONG),
         budget_s=ctx.spec.freeze_budget.total_seconds(),
         pause_s=pause_s,
+        owner=ctx.claim.owner,
+        epoch=ctx.claim.epoch,
+        alarm_after_s=max(GATE_ALARM_S, ctx.spec.alarm_after.total_seconds()),
     )
 
 

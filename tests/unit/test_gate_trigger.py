@@ -48,10 +48,13 @@ def trigger(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> GateTrig
     return GateTrigger(
         kafka_conn_id="kafka_default",
         migration_id="m",
-        inputs={},
+        inputs={"topic": "payments"},
         deadline=NOW.timestamp() + 60,
         budget_s=60,
         pause_s=0,
+        owner="topic_migration/run-1",
+        epoch=1,
+        alarm_after_s=20,
     )
 
 
@@ -96,6 +99,41 @@ def test_a_look_that_fails_for_a_moment_keeps_it_shut_and_does_not_end_it(
     monkeypatch.setattr(GateTrigger, "taker", taker)
     monkeypatch.setattr(asyncio, "sleep", lambda _=0: close())
     assert wait(trigger)["status"] == "ready" and not looks
+
+
+def test_a_gate_that_stays_shut_tells_people_once_and_says_when_it_is_over(
+    trigger: GateTrigger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    kept: list[tuple[str, dict[str, Any]]] = []
+    lag = iter(range(90, 0, -1))
+
+    class Shut(Gate):
+        def add(self, certificate: Any, at: float) -> Any:
+            left = next(lag)
+            return SimpleNamespace(waits=(f"group ledger would need {left}.5 s",) if left > 50 else ())
+
+    async def close(*_: Any, **__: Any) -> None: ...
+
+    async def taker(_: Any) -> Any:
+        moments = iter(NOW.timestamp() + n for n in range(200))
+        now: Any = SimpleNamespace(timestamp=lambda: next(moments))
+        return SimpleNamespace(now=lambda: now, take=close, reader=SimpleNamespace(close=close))
+
+    logged: list[str] = []
+    monkeypatch.setattr("topicshift.core.drain.gate.Gate", Shut)
+    monkeypatch.setattr(GateTrigger, "taker", taker)
+    monkeypatch.setattr(asyncio, "sleep", close)
+    monkeypatch.setattr("topicshift_airflow.notifiers.tell", lambda alarm: (told.append(alarm), ([], []))[1])
+    monkeypatch.setattr(
+        "topicshift_airflow.alarms.Alarms._record", lambda self, kind, data: kept.append((kind, dict(data)))
+    )
+    monkeypatch.setattr(trigger.log, "info", lambda text, *args: logged.append(text % args))
+    assert wait(trigger) == {"status": "ready"}
+    (alarm,) = told
+    assert alarm["code"] == "gate_shut" and "nobody is stopped yet: group ledger would need" in alarm["text"]
+    assert [kind for kind, _ in kept] == ["alarm", "alarm_over"]
+    assert len(logged) == 2, "forty looks at a number that moves are two lines of the log"
 
 
 class Full:

@@ -6,7 +6,6 @@ advancers may drive one migration at once: acts are serialised by the seat in th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +19,13 @@ from topicshift.core.engine.trace import dump
 from topicshift.core.engine.view import Record, View, key_of
 from topicshift.core.engine.words import ORDER, Act, Ask, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
+from topicshift.core.news import News
 
 POLL_S = 0.1
 """Seconds between two looks while producers stand still."""
 
 CALM_POLL_S = 0.5
 """Seconds between two looks while nobody is held up."""
-
-SAY_S = 30.0
-"""Seconds after which the log tells what is waited for once more, where nothing but numbers has changed."""
-
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 PATIENCE_S = 10.0
 """Seconds of waiting after which :func:`advance` returns, so that a task defers and gives its slot free."""
@@ -173,7 +168,7 @@ def _carry_out(
     assert decision.act is not None
     key = key_of(decision.act.value, decision.subject)
     ctx.log(f"{key}: {decision.why}")
-    ctx.memory.said = ""
+    ctx.memory.news = News()
     try:
         run(ctx, view, decision)
     except (OwnershipLost, Transient) as error:
@@ -186,13 +181,8 @@ def _carry_out(
 
 
 def _say(ctx: MigrationContext, text: str) -> None:
-    """Log what is waited for where that is news; numbers alone that move are news every half minute."""
-    memory, now = ctx.memory, ctx.clock.now()
-    moment = memory.said_at
-    stale = moment is None or not 0 <= (now - moment).total_seconds() < SAY_S
-    if _NUMBER.sub("", text) != _NUMBER.sub("", memory.said) or (text != memory.said and stale):
+    if ctx.memory.news(text, ctx.clock.now().timestamp()):
         ctx.log(f"waiting: {text}")
-        memory.said, memory.said_at = text, now
 
 
 def _error(decision: Decision) -> TopicshiftError:

@@ -13,6 +13,7 @@ from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient
+from topicshift.core.news import News
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import (
     Claim,
@@ -72,8 +73,7 @@ class Memory:
     rows: tuple[MigrationRow, list[StepRow]] | None = None
     record: Record | None = None
     """The migration as ``rows`` of the journal have it."""
-    said: str = ""
-    said_at: datetime | None = None
+    news: News = field(default_factory=News)
 
     def recall(self) -> dict[str, Any]:
         """Which acts were performed, as plain values: a task carries them over its waits."""

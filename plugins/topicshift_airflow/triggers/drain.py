@@ -72,19 +72,29 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GateTrigger(_DrainWait):
-    """Waits until every group would drain well within the freeze budget, and the armed verifier says ready."""
+    """Waits until every group would drain well within the freeze budget, and the armed verifier says ready.
+
+    ``owner`` and ``epoch`` are the run's claim: a gate that stays shut for ``alarm_after_s`` tells people.
+    """
 
     budget_s: float
+    owner: str
+    epoch: int
+    alarm_after_s: float
     pause_s: float = 1.0
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
         from topicshift.core.drain.gate import Gate
+        from topicshift.core.news import News
+        from topicshift.ports import Claim
+        from topicshift_airflow.alarms import Alarms
 
         # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(self.pause_s)
         taker = await self.taker()
-        gate, said = Gate(self.budget_s), ""
+        gate, news, began = Gate(self.budget_s), News(), taker.now().timestamp()
+        alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         try:
             while True:
                 at = taker.now().timestamp()
@@ -96,11 +106,13 @@ class GateTrigger(_DrainWait):
                 else:
                     waits = [*decision.waits, *await asyncio.to_thread(self._verifier)]
                 if not waits or at >= self.deadline:
+                    await alarms.gate("")
                     return {"status": "deadline" if at >= self.deadline else "ready"}
                 text = "; ".join(waits)
-                if text != said:
+                if news(text, at):
                     self.log.info("not ready for the fence: %s", text)
-                    said = text
+                if at - began >= self.alarm_after_s:
+                    await alarms.gate(text)
                 await asyncio.sleep(0.5)
         finally:
             await taker.reader.close()
