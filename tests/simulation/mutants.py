@@ -147,7 +147,7 @@ def _seat_for_all(real: Any) -> Any:
 _mutant(
     "certificate never too old",
     "a certificate licenses an act for ten days",
-    _swap("topicshift.core.engine.forward.CERTIFICATE_VALID", timedelta(days=10)),
+    _swap("topicshift.core.engine.frozen.CERTIFICATE_VALID", timedelta(days=10)),
 )
 _mutant(
     "retell never",

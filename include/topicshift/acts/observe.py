@@ -25,7 +25,6 @@ from topicshift.core.checks.followers import strays
 from topicshift.core.drain.decision import forgotten
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
-from topicshift.core.engine.forward import releasing
 from topicshift.core.engine.view import (
     DenyFact,
     DrainFact,
@@ -45,6 +44,7 @@ from topicshift.core.engine.view import (
     View,
     Whereabouts,
 )
+from topicshift.core.engine.where import releasing
 from topicshift.core.engine.words import Fact, Row
 from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
 from topicshift.core.fence import hanging

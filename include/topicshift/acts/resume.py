@@ -6,8 +6,8 @@ from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import open_target, restore
 from topicshift.acts.switch import send
 from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.forward import seen
 from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.where import seen
 from topicshift.core.engine.words import Row, StepState
 
 FREEZE_ROWS = frozenset({Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION, Row.SWITCH_PRODUCERS})

@@ -7,9 +7,9 @@ from datetime import datetime
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.forward import seen
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.view import View
+from topicshift.core.engine.where import seen
 from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import OwnershipLost, Refused
 from topicshift.ports import Participant

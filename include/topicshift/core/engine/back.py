@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
-from topicshift.core.engine.forward import arrived, driven, named, seen
 from topicshift.core.engine.view import Record, Unknown, View, Whereabouts
+from topicshift.core.engine.where import arrived, driven, named, seen
 from topicshift.core.engine.words import Act, Fact, MigrationState, Row, StepState
 
 RESUME = Table()

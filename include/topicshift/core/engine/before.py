@@ -1,0 +1,207 @@
+"""The rules before anybody is stopped: plan, target, and the gate of the freeze."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from topicshift.core.engine.decision import Decision, Table, act, answered, due, retell, stop, wait
+from topicshift.core.engine.view import Unknown, View
+from topicshift.core.engine.where import before_freeze, driven, end_or_stop, named, planning, seen
+from topicshift.core.engine.words import Act, Ask, Fact, Row, Step
+
+BEFORE = Table()
+rule = BEFORE.rule
+
+
+# ------------------------------------------------------------------------------------------ plan and target
+
+
+@rule(lambda r: planning(r) and r.plan_hash is None, Fact.IMPACT, step=Step.PLAN)
+def plan_made(view: View) -> Decision | None:
+    """A plan with the impact in it, before anybody is asked for anything."""
+    if not view.record.done(Row.CHECK):
+        return act(Act.CHECK_PLAN, "the cluster was not looked at yet")
+    if isinstance(view.impact, Unknown):
+        return wait(f"the impact cannot be looked up: {view.impact.why}")
+    if view.impact.verdict is None:
+        return retell(view, Act.MEASURE_IMPACT, "the keys are not measured yet", "the key-rehash impact (Spark)")
+    return act(Act.DECIDE_PLAN, "the keys are measured")
+
+
+@rule(lambda r: planning(r) and r.plan_hash is not None, Fact.PLAN, step=Step.APPROVE)
+def plan_current(view: View) -> Decision | None:
+    """The plan that is asked about and carried out is the one that the world gives now."""
+    plan = view.plan
+    if isinstance(plan, Unknown):
+        return wait(f"the plan cannot be made anew: {plan.why}")
+    if plan.blocking:
+        return stop(
+            "PreflightFailed", "something has come up that blocks; nothing was changed: " + "; ".join(plan.blocking)
+        )
+    if plan.plan_hash != view.record.plan_hash:
+        return act(Act.DECIDE_PLAN, "the cluster has changed since the plan was made: " + "; ".join(plan.differs))
+    return None
+
+
+@rule(lambda r: planning(r) and r.plan_hash is not None, step=Step.APPROVE)
+def plan_approved(view: View) -> Decision | None:
+    """A person (or the spec) accepts exactly this plan, by its hash."""
+    return answered(view, Ask.PLAN, f"the plan {view.record.plan_hash} has to be accepted")
+
+
+@rule(lambda r: r.plan_hash is not None and not r.done(Row.CREATE_TARGET), step=Step.CREATE_TARGET)
+def target_made(view: View) -> Decision | None:
+    """The target comes before anybody is stopped for it."""
+    return act(Act.CREATE_TARGET, "the target is not made yet")
+
+
+@rule(lambda r: r.done(Row.CREATE_TARGET), Fact.TARGET)
+def target_stands(view: View) -> Decision | None:
+    """Nobody is stopped for, or sent to, a target that is not the one that was planned and made."""
+    target = view.target
+    if isinstance(target, Unknown):
+        return wait(f"{view.record.target} cannot be described: {target.why}")
+    if not target.exists or target.wrong:
+        what = target.wrong or "it does not exist any more"
+        return end_or_stop(view, "Refused", f"{view.record.target} is not what was planned: {what}")
+    if target.missing_acls:
+        missing = ", ".join(target.missing_acls)
+        return retell(
+            view, Act.REPAIR_TARGET, f"ACLs of the target are missing: {missing}", f"ACLs of the target: {missing}"
+        )
+    return None
+
+
+# -------------------------------------------------------------------------------------------- before the freeze
+
+
+@rule(before_freeze, Fact.SOURCE, step=Step.STOP_PRODUCERS)
+def source_is_planned(view: View) -> Decision | None:
+    """No freeze begins for a topic that took the place of the one that was planned for."""
+    source = view.source
+    if isinstance(source, Unknown):
+        return wait(f"{view.record.source} cannot be described: {source.why}")
+    if source.exists and source.same:
+        return None
+    what = "was deleted and made again since the plan was made" if source.exists else "does not exist any more"
+    return stop("Refused", f"{view.record.source} {what}; close this migration, and plan anew")
+
+
+@rule(before_freeze, Fact.PRODUCERS, step=Step.STOP_PRODUCERS)
+def armed(view: View) -> Decision | None:
+    """Participants are told that a migration is planned, so that they follow closely; again, where some do not."""
+    if not view.record.done(Row.ARM):
+        return act(Act.ARM, "participants are not armed yet")
+    loose = [p.name for p in driven(view) if seen(view, p).armed is False]
+    if loose and due(view, Act.ARM):
+        return act(Act.ARM, f"not armed: {', '.join(loose)}")
+    return None
+
+
+@rule(before_freeze, Fact.TRANSACTIONS, step=Step.STOP_PRODUCERS)
+def transactions_settled(view: View) -> Decision | None:
+    """Transactions that stand still end before anybody is stopped; a person alone has a hanging one aborted."""
+    found = view.transactions
+    if isinstance(found, Unknown):
+        return wait(f"the transactions on the source cannot be read: {found.why}")
+    if found.standing_until is not None and view.now < found.standing_until:
+        return wait("transactions stand still on the source", found.standing_until.isoformat())
+    if not found.hanging:
+        return None
+    why = f"{len(found.hanging)} transaction(s) hang on the source"
+    return answered(view, Ask.ABORT_TRANSACTIONS, why) or act(Act.ABORT_TRANSACTIONS, why)
+
+
+@rule(before_freeze, Fact.RETENTION, step=Step.STOP_PRODUCERS)
+def retention_long_enough(view: View) -> Decision | None:
+    """Records live until every group has read them."""
+    return retention_kept(view)
+
+
+def retention_kept(view: View) -> Decision | None:
+    """Whether the longer retention is in force: None where it is, or none was needed."""
+    if not view.record.done(Row.LENGTHEN_RETENTION):
+        return act(Act.LENGTHEN_RETENTION, "whether records could expire unread was not looked at yet")
+    if isinstance(view.retention_at_risk, Unknown):
+        return wait(f"the retention of the source cannot be read: {view.retention_at_risk.why}")
+    if view.retention_at_risk:
+        return retell(
+            view, Act.LENGTHEN_RETENTION, "the longer retention was taken back", "the retention of the source"
+        )
+    return None
+
+
+@rule(before_freeze, Fact.VERIFIER, Fact.GATE, step=Step.STOP_PRODUCERS)
+def verifier_started(view: View) -> Decision | None:
+    """The verifier is armed before the fence, so that no JVM has to start while producers stand still; anew where it
+    has died meanwhile."""
+    found = view.verifier
+    too_late = not isinstance(view.gate, Unknown) and view.gate.too_late
+    if isinstance(found, Unknown) or found.state not in ("absent", "gone") or too_late:
+        return None
+    why = "was not started yet" if found.state == "absent" else f"is gone, so another one is started ({found.text})"
+    return retell(view, Act.START_VERIFIER, f"the armed drain verifier {why}", f"the armed drain verifier {why}")
+
+
+@rule(before_freeze, Fact.GATE, Fact.VERIFIER, Fact.PRODUCERS, Fact.GROUPS, step=Step.STOP_PRODUCERS)
+def gate(view: View) -> Decision | None:
+    """No freeze begins unless it would end within its budget, everybody answers, and the verifier lives.
+
+    Once a person has stopped producers they stand still already: to wait for the groups then would freeze them under no
+    clock, and whether somebody writes on is for the fence to find out.
+    """
+    found = view.gate
+    if view.answer(Ask.STOP_BY_HAND).said == "yes" and not isinstance(found, Unknown):
+        found = replace(found, waits=())
+    waits = [] if not isinstance(found, Unknown) else [f"the gate cannot be judged: {found.why}"]
+    if not isinstance(found, Unknown):
+        waits += found.waits
+    waits += _verifier_waits(view) + _members_wait(view)
+    if not isinstance(found, Unknown) and found.too_late:
+        return stop(
+            "DrainTimedOut",
+            "the time in which this run might begin its freeze is over: "
+            + ("; ".join(waits) or "nothing else was in the way"),
+        )
+    return wait("; ".join(waits)) if waits else None
+
+
+def _verifier_waits(view: View) -> list[str]:
+    found = view.verifier
+    if isinstance(found, Unknown):
+        return [f"the armed drain verifier cannot be looked at: {found.why}"]
+    if found.state == "ready":
+        return []
+    return [f"the armed drain verifier is {found.state}" + (f" ({found.text})" if found.text else "")]
+
+
+def _members_wait(view: View) -> list[str]:
+    out = []
+    for p in driven(view):
+        where = seen(view, p)
+        if not where.runs_on("source") or where.armed is False:
+            out.append(f"producer {named(view, [p])}" + (", not armed yet" if where.armed is False else ""))
+    for c in view.record.policy.consumers:
+        fact = view.groups.get(c.group, Unknown("it was not asked"))
+        if c.manual:
+            continue
+        if isinstance(fact, Unknown):
+            out.append(f"group {c.group} cannot be seen: {fact.why}")
+        elif fact.where.status != "running":
+            out.append(
+                f"group {c.group} is {fact.where.status}" + (f" ({fact.where.reason})" if fact.where.reason else "")
+            )
+    return out
+
+
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
+def stopped_by_hand(view: View) -> Decision | None:
+    """Producers that a person stops are stopped before the freeze's clock starts."""
+    people = [p.name for p in view.record.policy.producers if p.manual]
+    return answered(view, Ask.STOP_BY_HAND, f"a person has to stop {', '.join(people)}") if people else None
+
+
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
+def freeze_begun(view: View) -> Decision | None:
+    """The freeze's clock starts before the first producer is stopped."""
+    return act(Act.BEGIN_FREEZE, "everything is ready for the freeze")
