@@ -29,6 +29,8 @@ class Brokers:
         self.error: dict[str, KafkaError] = {}
         self.committed_now: list[tuple[str, int, int]] = []
         self.read: list[tuple[str, int, int]] = []
+        self.unready = 0
+        """How often a seek is refused: the partition is not fetched at this moment."""
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         parts = {} if topic in self.error else dict.fromkeys(self.have.get(topic, {}))
@@ -47,6 +49,9 @@ class Brokers:
         self.committed_now += [(tp.topic, tp.partition, tp.offset) for tp in offsets]
 
     def seek(self, tp: TopicPartition) -> None:
+        if self.unready:
+            self.unready -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
         self.read.append((tp.topic, tp.partition, tp.offset))
 
     def resume(self, _: Any) -> None: ...
@@ -59,6 +64,7 @@ def consumer(brokers: Brokers, route: Route | None = MOVED) -> RoutedConsumer:
         made._client.record(Now(0, 0), b"p", serialise_route(route), 1)
         made._client.read_ok(Now(0, 0))
     made._consumer, made._group = brokers, "ledger"
+    made._assigned = {("p2", p) for p in range(3)}
     made._asked, made._committed, made._seed_at, made._waiting_since = {}, {}, 0.0, None
     made._in_flight, made._users_on_commit = False, None
     made._lookup = SimpleNamespace(starts=lambda keys: dict.fromkeys(keys, 0))
@@ -92,6 +98,25 @@ def test_nothing_of_a_partition_is_read_before_its_first_offset_is_committed() -
     one._seed(2.0)
     one._on_commit(None, [SimpleNamespace(topic="p2", partition=0, offset=0, error=None)])
     assert brokers.read == [("p2", 0, 0)] and not one._seeds
+
+
+def test_a_partition_that_cannot_be_sought_yet_is_sought_again_and_ends_nothing() -> None:
+    brokers = Brokers(p2={0: 40, 1: -1001})
+    one: Any = consumer(brokers)
+    one._seeds.hold([("p2", 0), ("p2", 1)])
+    brokers.unready = 1
+    one._seed(0.0)
+    assert brokers.read == [] and set(one._seeds.ask()) == {("p2", 0)}
+    brokers.unready = 1
+    one._on_commit(None, [SimpleNamespace(topic="p2", partition=1, offset=0, error=None)])
+    assert brokers.read == [] and set(one._seeds.ask()) == {("p2", 0), ("p2", 1)}
+    brokers.have["p2"][1] = 0
+    one._seed(1.0)
+    assert sorted(brokers.read) == [("p2", 0, 40), ("p2", 1, 0)] and not one._seeds
+    one._assigned = set()
+    brokers.unready = 1
+    one._deliver({("p2", 0): 40})
+    assert not one._seeds, "one that was taken away meanwhile is somebody else's"
 
 
 def test_a_partition_that_is_taken_away_is_not_seeded_any_more() -> None:

@@ -406,12 +406,18 @@ class RoutedConsumer(Routed):
             log.warning("%s could not see its first offsets through yet: %s", self.instance, exc)
 
     def _deliver(self, starts: Mapping[tuple[str, int], int]) -> None:
-        """Let these partitions be read, each from an offset that is committed now."""
-        if not starts:
-            return
+        """Let these partitions be read, each from an offset that is committed now.
+
+        One that cannot be sought at this moment (a rebalance begins) stays held and is asked about again: it must be
+        neither read from elsewhere nor left paused for good.
+        """
         for (topic, partition), offset in starts.items():
-            self._consumer.seek(TopicPartition(topic, partition, offset))
-        self._consumer.resume([TopicPartition(t, p) for t, p in starts])
+            try:
+                self._consumer.seek(TopicPartition(topic, partition, offset))
+                self._consumer.resume([TopicPartition(topic, partition)])
+            except KafkaException as exc:
+                log.info("%s sets %s[%d] to %d again: %s", self.instance, topic, partition, offset, exc.args[0].str())
+                self._seeds.hold({(topic, partition)} & self._assigned)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = {(tp.topic, tp.partition) for tp in partitions}
