@@ -16,6 +16,7 @@ from topicshift.acts.context import Told
 from topicshift.core.engine.decision import RETELL_MOST_S, RETELL_S, due
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Act, Step
+from topicshift.core.errors import Transient
 from topicshift_airflow.operators.advance import AdvanceOperator
 
 SILENT_S = 15 * 60
@@ -92,3 +93,19 @@ def test_repetitions_grow_with_the_logarithm_of_the_wait(lasts_s: float, look_s:
         now += timedelta(seconds=look_s)
     doublings = int(lasts_s / RETELL_S).bit_length()
     assert 1 <= count <= 3 + doublings + lasts_s / RETELL_MOST_S
+
+
+def test_an_act_whose_reply_was_lost_is_performed_again_within_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a freeze nobody has five seconds to see whether it was done all the same."""
+    world = World()
+    real, moments = world.apps.point, []
+
+    def point(*args: Any) -> None:
+        moments.append(world.clock.now())
+        real(*args)
+        if len(moments) == 1:
+            raise Transient("no reply")
+
+    monkeypatch.setattr(world.apps, "point", point)
+    world.advanced(until=Step.SWITCH_PRODUCERS)
+    assert len(moments) == 2 and moments[1] - moments[0] <= timedelta(seconds=2)

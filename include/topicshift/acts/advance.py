@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from topicshift.acts.context import SEAT_S, MigrationContext, Told
 from topicshift.acts.observe import observe
 from topicshift.core import errors
-from topicshift.core.engine.decision import Decision, Kind
+from topicshift.core.engine.decision import RETELL_S, Decision, Kind
 from topicshift.core.engine.engine import Wanted, next_act
 from topicshift.core.engine.trace import dump
 from topicshift.core.engine.view import Record, View, key_of
@@ -26,6 +27,9 @@ POLL_S = 0.1
 
 CALM_POLL_S = 0.5
 """Seconds between two looks while nobody is held up."""
+
+AGAIN_S = 1.0
+"""Seconds after which an act that a passing fault ended is performed again, where it did not show its effect."""
 
 PATIENCE_S = 10.0
 """Seconds of waiting after which :func:`advance` returns, so that a task defers and gives its slot free."""
@@ -169,14 +173,16 @@ def _carry_out(
     key = key_of(decision.act.value, decision.subject)
     ctx.log(f"{key}: {decision.why}")
     ctx.memory.news = News()
+    sooner = timedelta(seconds=RETELL_S - AGAIN_S)
     try:
         run(ctx, view, decision)
+        sooner = timedelta(0)
     except (OwnershipLost, Transient) as error:
         # Shut out by somebody of the same owner: it looks again, and ``refresh`` tells whether the owner is another.
         return f"{key} is tried again: {error}"
     finally:
-        now, before = ctx.clock.now(), ctx.memory.told.get(key)
-        ctx.memory.told[key] = Told(now) if before is None else before.again(now)
+        at, before = ctx.clock.now() - sooner, ctx.memory.told.get(key)
+        ctx.memory.told[key] = Told(at) if before is None else before.again(at)
     return None
 
 
