@@ -6,8 +6,9 @@ may be ahead or behind. What it sent and what it was told goes into the history.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from topicshift.core.errors import TopicshiftError
 
@@ -83,6 +84,42 @@ class Instance:
         self.alive = False
         if self in self.world.routes.listeners:
             self.world.routes.listeners.remove(self)
+
+
+Member = TypeVar("Member", bound=Instance)
+
+
+@dataclass
+class App(Generic[Member]):
+    """An application: its instances, one after the other and side by side."""
+
+    role: ClassVar[str]
+    world: World
+    name: str
+    instances: list[Member] = field(default_factory=list, kw_only=True)
+    started: int = field(default=0, kw_only=True)
+
+    def next_name(self) -> str:
+        """The name of the next instance."""
+        self.started += 1
+        return f"{self.name}-{self.started}"
+
+    def begin(self, made: Member) -> Member:
+        """Let a new instance live."""
+        self.instances.append(made)
+        made.begin()
+        return made
+
+    def replace(self, instance: Member, after: float, start: Callable[[], Member]) -> None:
+        """Crash an instance, and start its successor after a while."""
+        instance.crash()
+        self.world.history.add(instance.name, "crashed", role=self.role)
+
+        def succeed() -> None:
+            self.instances.remove(instance)
+            start()
+
+        self.world.later(after, succeed)
 
 
 class ProducerInstance(Instance):
@@ -174,15 +211,12 @@ class ProducerInstance(Instance):
 
 
 @dataclass
-class ProducerApp:
-    """A producer application: its instances, its principal, and the next number of each of its keys."""
+class ProducerApp(App[ProducerInstance]):
+    """A producer application: its principal, and the next number of each of its keys."""
 
-    world: World
-    name: str
+    role = "producer"
     principal: str
-    instances: list[ProducerInstance] = field(default_factory=list)
     seqs: dict[str, int] = field(default_factory=dict)
-    started: int = 0
 
     def next_seq(self, key: str) -> int:
         """The next number of a key."""
@@ -195,21 +229,11 @@ class ProducerApp:
 
     def start(self, keys: list[str], skew: float = 0.0) -> ProducerInstance:
         """Start one more instance, which owns these keys."""
-        self.started += 1
-        made = self.make(f"{self.name}-{self.started}", keys, skew)
-        self.instances.append(made)
-        made.begin()
-        return made
+        return self.begin(self.make(self.next_name(), keys, skew))
 
     def restart(self, instance: ProducerInstance, after: float) -> None:
         """Crash one, and start its successor after a while."""
-        instance.crash()
-        self.world.history.add(instance.name, "crashed", role="producer")
-        self.world.later(after, lambda: self._successor(instance))
-
-    def _successor(self, instance: ProducerInstance) -> None:
-        self.instances.remove(instance)
-        self.start(instance.keys, instance.skew)
+        self.replace(instance, after, lambda: self.start(instance.keys, instance.skew))
 
 
 class ConsumerInstance(Instance):
@@ -391,16 +415,13 @@ class ConsumerInstance(Instance):
 
 
 @dataclass
-class ConsumerApp:
+class ConsumerApp(App[ConsumerInstance]):
     """A consumer application: one group. ``reset`` is its ``auto.offset.reset``."""
 
-    world: World
-    name: str
+    role = "consumer"
     group: str
     reset: str
     coordinator: Coordinator
-    instances: list[ConsumerInstance] = field(default_factory=list)
-    started: int = 0
 
     def make(self, name: str, skew: float) -> ConsumerInstance:
         """One member of it."""
@@ -408,21 +429,11 @@ class ConsumerApp:
 
     def start(self, skew: float = 0.0) -> ConsumerInstance:
         """Start one more member."""
-        self.started += 1
-        made = self.make(f"{self.name}-{self.started}", skew)
-        self.instances.append(made)
-        made.begin()
-        return made
+        return self.begin(self.make(self.next_name(), skew))
 
     def restart(self, instance: ConsumerInstance, after: float) -> None:
         """Crash one, and start its successor after a while."""
-        instance.crash()
-        self.world.history.add(instance.name, "crashed", role="consumer")
-        self.world.later(after, lambda: self._successor(instance))
-
-    def _successor(self, instance: ConsumerInstance) -> None:
-        self.instances.remove(instance)
-        self.start(instance.skew)
+        self.replace(instance, after, lambda: self.start(instance.skew))
 
 
 __all__ = ["ConsumerApp", "ConsumerInstance", "ProducerApp", "ProducerInstance"]
