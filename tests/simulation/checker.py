@@ -471,6 +471,47 @@ PAUSE_SLACK_S = 3.0
 """How far from its end by the brokers' clock a pause may end for an application whose clock is off."""
 
 
+# ------------------------------------------------------------------------------------------------ 7: on the route
+
+
+DENIED_S = 30.0
+"""A producer on the route that is denied for so long was not only late to obey."""
+
+
+def denied_for_long(facts: Facts) -> Iterator[Violation]:
+    """A DENY never holds a producer on the route beyond the end of its lease."""
+    on_the_route = {e.who for e in facts.events if e.what == "admitted"}
+    since: dict[str, float] = {}
+    if facts.hand("target_acl_removed"):
+        return
+    for e in facts.events:
+        if e.what != "produce" or e.who not in on_the_route:
+            continue
+        if e["outcome"] != "fail" or e["why"] != "AccessDenied":
+            since.pop(e.who, None)
+        elif e.at - since.setdefault(e.who, e.at) > DENIED_S:
+            yield Violation("denied", f"{e.who} is denied on {e['topic']} for {e.at - since.pop(e.who):.0f} s", e.at)
+
+
+UNARMED_S = 12.0
+"""An armed producer takes nothing after so long without a look at the route; one that is not armed goes on."""
+
+
+def goes_on_unarmed(facts: Facts) -> Iterator[Violation]:
+    """A route that cannot be read stops nobody while nothing is armed."""
+    for hand in facts.hand("route_unreadable"):
+        begins, ends = hand.at + UNARMED_S, min(hand.at + hand["amount"], hand.at + 60.0)
+        armed = [e["armed"] for e in facts.events if e.what == "route" and e.at <= hand.at + 1.0]
+        moved = [e for e in facts.events if e.what in ("crashed", "quiet", "healed") and hand.at - 30 < e.at < ends]
+        others = [h for h in facts.hands if h is not hand and hand.at - 210 < h.at < ends]
+        if ends - begins < 15.0 or (armed and armed[-1]) or moved or others:
+            continue
+        wrote = {e.who for e in facts.events if e.what == "admitted" and begins <= e.at <= ends}
+        before = {e.who for e in facts.events if e.what == "admitted" and hand.at - 6.0 <= e.at <= hand.at}
+        for who in sorted(before - wrote):
+            yield Violation("unarmed", f"{who} took nothing while the route could not be read", ends)
+
+
 # ------------------------------------------------------------------------------------------------ 8: approvals
 
 
@@ -547,6 +588,8 @@ RULES = (
     one_run_at_a_time,
     never_left_stopped,
     admits_by_the_route,
+    denied_for_long,
+    goes_on_unarmed,
     approved_as_shown,
     comes_to_an_end,
     producers_write,

@@ -179,6 +179,74 @@ _mutant(
     hands=("undeclared_writer",),
 )
 
+# ------------------------------------------------------------------------------------------------ faults found by hand
+
+
+def _all(*patches: Patch) -> Patch:
+    """Several guards off at once, where each contains the lack of the other."""
+
+    def patch(stack: ExitStack) -> None:
+        for one in patches:
+            one(stack)
+
+    return patch
+
+
+_mutant(
+    "route producers denied",
+    "the fence denies everybody by name, those on the route too",
+    _all(
+        _swap("topicshift.core.fence.acls.exempt_of", lambda producers: frozenset()),
+        _swap("topicshift.core.fence.acls.doubtful", lambda *_: {}),
+    ),
+    40,
+    hands=("run_paused",),
+)
+_mutant(
+    "unarmed goes blind",
+    "a producer that nobody migrates stops when it cannot read the route",
+    _swap("topicshift.core.route.client.RouteClient.bound_s", property(lambda self: self.timing.stale_s)),
+    20,
+    hands=("route_away_early",),
+)
+_mutant(
+    "wall clocks believed",
+    "the brokers' time is read off the machine's own clock, and nobody compares",
+    _all(
+        _swap("topicshift.core.route.clocks.BrokerTime.least", lambda self, now: int(now.wall * 1000)),
+        _swap("topicshift.core.route.judge.MAX_AHEAD_S", 1e9),
+        _swap("topicshift.core.route.judge.MAX_BEHIND_S", 1e9),
+    ),
+    20,
+    hands=("app_clock_step", "app_clock_step"),
+)
+_mutant(
+    "switched is resumed",
+    "a timer, or whoever asks, resumes producers on the source after the intent to point",
+    _all(
+        _swap("topicshift.core.engine.forward._nobody_on_target", lambda view: True),
+        _without("resume", "nobody_on_target"),
+    ),
+    60,
+    hands=("resume_asked", "run_paused"),
+)
+_mutant(
+    "seeded once",
+    "the first offsets of a group are not looked at again",
+    _wrap(
+        "topicshift.core.engine.forward._group",
+        lambda real: lambda view, consumer: real(_all_seeded(view, consumer.group), consumer),
+    ),
+    20,
+    hands=("seeds_forgotten",),
+)
+
+
+def _all_seeded(view: Any, group: str) -> Any:
+    fact = view.groups.get(group)
+    seeded = replace(fact, unseeded=0) if getattr(fact, "unseeded", None) is not None else fact
+    return replace(view, groups={**view.groups, group: seeded})
+
 
 def _yes(answer: Any) -> Any:
     return replace(answer, said="yes") if answer.said == "no" else answer

@@ -26,7 +26,7 @@ PEOPLES_HANDS = (
 )  # fmt: skip
 
 
-SPECIAL = frozenset({"plan_changes", "point_stuck", "says_no"})
+SPECIAL = frozenset({"plan_changes", "point_stuck", "route_away_early", "says_no", "seeds_forgotten"})
 """Wishes that are no hands of their own."""
 
 
@@ -107,6 +107,11 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
     if "point_stuck" in wish.hands:
         faults.append(Fault("slow", "routes", "write", 3, shape.budget_s * rng.uniform(0.7, 1.1)))
+    if "seeds_forgotten" in wish.hands:
+        base = replace(base, shape=replace(base.shape, groups=1, manual_groups=1, resets=("latest",)))
+        hands = [Hand("seeds_expired", rng.uniform(0.6, 2.4), "switch_consumer:g0")]
+    if "route_away_early" in wish.hands:
+        hands = [Hand("route_unreadable", rng.uniform(0.0, 2.0), "", rng.uniform(40.0, 60.0))]
     if "says_no" in wish.hands:
         base = replace(base, approvals="required")
     for kind in wish.kinds:

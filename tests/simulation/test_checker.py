@@ -159,6 +159,20 @@ def _woken(s: Story) -> None:
     s.at(78.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
 
 
+def _denied(s: Story) -> None:
+    """The fence hits a producer on the route, and outlives its lease."""
+    s.at(18.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
+    for when in (18.0, 60.0, 140.0):
+        said = {"topic": "old", "key": "z", "seq": 0, "app": "p0"}
+        s.at(when, "p0-2", "produce", outcome="fail", why="AccessDenied", **said)
+
+
+def _blind(s: Story) -> None:
+    """Nothing is armed, and a producer that cannot read the route stops."""
+    s.at(64.0, "p0-2", "admitted", topic="new", key="z", seq=0, app="p0")
+    s.at(65.0, "outsider", "hand", hand="route_unreadable", did=True, amount=50.0)
+
+
 def _no_cutover(s: Story) -> None:
     s.at(15.7, "person", "answered", question="switch_producers.switch", shown="{}", said="no")
 
@@ -176,6 +190,8 @@ def _other_plan(s: Story) -> None:
         ("fenced", _stray, "fence"),
         ("late", _other_run, "two_runs"),
         ("freeze", _remade, "unnamed"),
+        ("released", _denied, "denied"),
+        ("released", _blind, "unarmed"),
         ("fenced", _no_cutover, "approval"),
         ("fenced", _lifted, "fence"),
         ("released", _woken, "woken"),
@@ -267,4 +283,4 @@ def test_what_never_ends_is_caught(change: dict[str, Any], rule: str) -> None:
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert len(RULES) == 13
+    assert len(RULES) == 15

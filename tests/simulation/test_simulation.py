@@ -33,7 +33,17 @@ def test_a_seed_is_the_whole_run() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["no rule forward.fence_holds", "stale view admitted"])
+CAUGHT = [
+    "no rule forward.fence_holds",
+    "stale view admitted",
+    "route producers denied",
+    "unarmed goes blind",
+    "wall clocks believed",
+    "seeded once",
+]
+
+
+@pytest.mark.parametrize("name", CAUGHT)
 def test_a_broken_product_is_caught(name: str) -> None:
     mutant = mutants.MUTANTS[name]
     with mutants.applied(name):
