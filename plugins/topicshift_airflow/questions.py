@@ -78,10 +78,10 @@ Text = tuple[str, str]
 
 
 def _plan(ctx: MigrationContext, asking: Asking) -> Text:
-    from topicshift.core.plan.model import Plan
+    from topicshift.acts.planning import accepted_plan
     from topicshift.reporting.markdown import plan_markdown
 
-    plan = Plan.model_validate_json(ctx.read("plan.json"))
+    plan = accepted_plan(ctx)
     page = page_of(ctx.ports.evidence.url(ctx.row.migration_id, "impact.html"))
     source, target = plan.source, plan.target
     assert source is not None and target is not None

@@ -1,4 +1,4 @@
-"""docs/drain.md promises what the command does: each promise has a test that asks a real broker through the command."""
+"""What the pages promise: each promise has a test, those of docs/drain.md ask a real broker through the command."""
 
 from __future__ import annotations
 
@@ -85,13 +85,63 @@ PROMISES: dict[str, tuple[str, ...]] = {
 }
 
 
-def test_every_promise_has_its_test() -> None:
-    page = (ROOT / "docs" / "drain.md").read_text("utf-8")
-    assert [words for words in PROMISES if words not in page] == [], "the page says it otherwise now"
+PROOFS: dict[str, tuple[str, ...]] = {
+    "write one JSON file atomically into `--output DIR`": ("test_bad_input_is_named_and_leaves_no_result",),
+    "Executors need nothing of this": (
+        "test_the_order_proof_needs_no_python_on_the_executors",
+        "test_the_impact_hashes_its_keys_on_the_executors",
+    ),
+    "asks the broker afresh for log start": (
+        "test_on_its_own_it_verifies_one_certificate",
+        "test_what_happens_to_the_source_while_it_is_read_shows",
+    ),
+    "each offset is read once": ("test_ranges_are_merged_and_each_offset_is_read_once",),
+    "| `fence_broken` | the source ends below the fence, or has another topic id | 4 |": (
+        "test_what_happens_to_the_source_while_it_is_read_shows",
+        "test_another_topic_id_breaks_the_fence",
+    ),
+    "| `unknown` | something could not be read": ("test_a_broker_that_is_away_is_unknown_in_bounded_time",),
+    "it starts before the fence": ("test_armed_it_answers_each_certificate_until_it_is_told_that_all_is_done",),
+    "`done` in the folder ends it with 0": ("test_abort_the_deadline_and_a_dead_owner_end_the_wait",),
+    "Gone in the freeze, the task that asks reads what is left by": (
+        "test_where_the_verifier_has_died_this_process_reads_what_is_left",
+    ),
+    "`--fence` takes the run's `fence.json` as it is": (
+        "test_the_order_proof_and_the_drain_take_the_runs_own_files_as_they_are",
+    ),
+    "one of another topic is refused": ("test_bad_input_is_named_and_leaves_no_result",),
+    "| check | fails when |": ("test_every_fault_is_found_and_named", "test_a_clean_migration_is_proven"),
+    "`partly_proven` (nothing speaks against it": ("test_without_a_header_it_says_what_it_could_not_prove",),
+    "What it cannot show is in `not_proven` of the result": ("test_limits_name_expired_records_and_null_keys",),
+}
+
+AUDIT: dict[str, tuple[str, ...]] = {
+    "exit code 0 intact, 3 broken; names every broken row": (
+        "test_audit_of_an_intact_trail",
+        "test_audit_of_a_broken_trail_names_the_row",
+    ),
+    "JSON lines, the last one is the head": ("test_audit_export",),
+    "a key such as `password`, a password in a URL": ("test_secrets_are_masked_wherever_they_stand",),
+    "Anybody can check": ("test_the_recipe_accepts_an_export_and_refuses_a_changed_one",),
+    "| kind | what it means |": ("test_each_kind_of_problem_names_its_row",),
+    "What finds that is a head that was noted elsewhere": (
+        "test_a_noted_head_finds_a_trail_that_was_rewritten_whole",
+        "test_a_trail_rewritten_from_some_row_on_is_found_by_the_head",
+    ),
+    "a step's name | the row of a step is not what the trail says": ("test_ways_in_which_a_step_and_the_trail_differ",),
+}
+
+PAGES = {"drain.md": PROMISES, "proofs.md": PROOFS, "audit.md": AUDIT}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_promise_has_its_test(name: str) -> None:
+    page, promises = (ROOT / "docs" / name).read_text("utf-8"), PAGES[name]
+    assert [words for words in promises if words not in page] == [], "the page says it otherwise now"
     known = {f"case {case.name}" for case in iter_cases()}
     for file in (ROOT / "tests").rglob("test_*.py"):
         known |= {n.name for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)}
-    assert {t for tests in PROMISES.values() for t in tests} - known == set()
+    assert {t for tests in promises.values() for t in tests} - known == set()
 
 
 Ask = Callable[..., tuple[int, str, str]]

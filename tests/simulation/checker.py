@@ -471,6 +471,27 @@ PAUSE_SLACK_S = 3.0
 """How far from its end by the brokers' clock a pause may end for an application whose clock is off."""
 
 
+POINT_MARGIN_S = 2.0
+"""A record that points paused producers elsewhere counts only if it is stamped so long before the end of the pause."""
+
+
+def late_points_are_void(facts: Facts) -> Iterator[Violation]:
+    """A point that came too late for its pause is obeyed by nobody, however long it was on its way."""
+    before: Event | None = None
+    void = ""
+    for e in facts.events:
+        if e.what == "route":
+            paused = before is not None and before["state"] == "paused" and before["until"] is not None
+            moved = before is not None and e["active"] != before["active"]
+            if before is not None and paused and moved and e["state"] == "paused":
+                void = e["active"] if e.at >= before["until"] - POINT_MARGIN_S + 0.1 else ""
+            elif moved or e["state"] == "open":
+                void = ""
+            before = e
+        elif e.what == "admitted" and e["topic"] == void:
+            yield Violation("void", f"{e.who} took a record for {void} by a point that came too late", e.at)
+
+
 # ------------------------------------------------------------------------------------------------ 7: on the route
 
 
@@ -588,6 +609,7 @@ RULES = (
     one_run_at_a_time,
     never_left_stopped,
     admits_by_the_route,
+    late_points_are_void,
     denied_for_long,
     goes_on_unarmed,
     approved_as_shown,

@@ -79,6 +79,7 @@ _mutant(
     "void point obeyed",
     "a point that was stamped too late counts all the same",
     _swap("topicshift.core.route.records._judged", lambda route: route),
+    20,
     hands=("point_stuck",),
 )
 _mutant(

@@ -159,6 +159,13 @@ def _woken(s: Story) -> None:
     s.at(78.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
 
 
+def _late_point(s: Story) -> None:
+    """The pause ends at 70, the point is stamped at 69, and a producer obeys it."""
+    s.at(65.0, "route", "route", active="old", state="paused", armed=True, until=70.0)
+    s.at(69.0, "route", "route", active="far", state="paused", armed=True, until=70.0)
+    s.at(71.0, "p0-2", "admitted", topic="far", key="z", seq=0, app="p0")
+
+
 def _denied(s: Story) -> None:
     """The fence hits a producer on the route, and outlives its lease."""
     s.at(18.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
@@ -190,6 +197,7 @@ def _other_plan(s: Story) -> None:
         ("fenced", _stray, "fence"),
         ("late", _other_run, "two_runs"),
         ("freeze", _remade, "unnamed"),
+        ("released", _late_point, "void"),
         ("released", _denied, "denied"),
         ("released", _blind, "unarmed"),
         ("fenced", _no_cutover, "approval"),
@@ -283,4 +291,4 @@ def test_what_never_ends_is_caught(change: dict[str, Any], rule: str) -> None:
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert len(RULES) == 15
+    assert len(RULES) == 16

@@ -36,6 +36,7 @@ def test_a_seed_is_the_whole_run() -> None:
 CAUGHT = [
     "no rule forward.fence_holds",
     "stale view admitted",
+    "void point obeyed",
     "route producers denied",
     "unarmed goes blind",
     "wall clocks believed",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
+from order_proof import load_fence
 from topicshift.acts.advance import Done
 from topicshift.core.engine.words import Row, Step
-from topicshift.core.errors import DrainTimedOut, FenceBroken, Transient
+from topicshift.core.errors import DrainTimedOut, FenceBroken, Refused, Transient
+from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import Acl
+from topicshift.core.plan.model import AclBinding, Plan
 
 BATCH = Acl("TOPIC", SOURCE, "LITERAL", "User:batch", "*", "WRITE", "DENY")
 EVERYBODY = Acl("TOPIC", SOURCE, "LITERAL", "User:*", "*", "WRITE", "DENY")
@@ -220,3 +224,41 @@ def test_where_no_acl_is_in_force_the_end_offsets_are_the_judge(acls: str) -> No
     w.advanced()
     assert w.acls() == set()
     assert w.data(Row.WIDE_DENY)["notes"]
+
+
+# ------------------------------------------------------------------------------------------- the file
+
+
+def test_the_order_proof_and_the_drain_take_the_runs_own_files_as_they_are(tmp_path: Path) -> None:
+    """docs/proofs.md and docs/drain.md promise it of fence.json, and of a certificate up to a fence."""
+    w = World()
+    fence = fenced(w)
+    w.drain("fraud-g")
+    w.advanced(until=Step.DRAIN)
+    for name in ("fence.json", "drain_certificate.json"):
+        file, data = tmp_path / name, w.evidence.read(w.claim.migration_id, name)
+        assert data is not None
+        file.write_bytes(data)
+        proof, drain = load_fence(str(file), SOURCE), FencePoint.read(data, where="--fence", topic=SOURCE)
+        assert proof == drain
+        assert (proof.topic_id, proof.fence_offsets) == (fence.topic_id, fence.fence_offsets)
+
+
+def test_a_plan_file_that_somebody_changed_denies_nobody_and_makes_nothing() -> None:
+    """Nobody has accepted what stands in it now, though it still names the accepted hash."""
+    w = World()
+    w.advanced(until=Step.APPROVE)
+    good = w.evidence.read(w.claim.migration_id, "plan.json")
+    assert good is not None
+    plan = Plan.model_validate_json(good)
+    more = [*plan.deny, AclBinding.of(EVERYBODY)]
+    w.evidence.write(w.claim.migration_id, "plan.json", plan.model_copy(update={"deny": more}).model_dump_json())
+    with pytest.raises(Refused, match="is not the plan that was accepted"):
+        w.advance()
+    assert w.cluster.topic(TARGET) is None
+    w.evidence.write(w.claim.migration_id, "plan.json", good)
+    w.advanced(until=Step.CREATE_TARGET)
+    w.evidence.write(w.claim.migration_id, "plan.json", plan.model_copy(update={"deny": more}).model_dump_json())
+    with pytest.raises(Refused, match="is not the plan that was accepted"):
+        w.advance(until=Step.STOP_PRODUCERS)
+    assert w.denied() == set()

@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.unit.world import SOURCE, TARGET, Killed, World
 
+from topicshift.acts.close import close
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
 from topicshift.core.kafka.cluster import Acl
@@ -208,12 +209,31 @@ def test_records_that_could_expire_unread_live_longer_and_the_way_back_restores_
     assert set_here(w) == before or w.events("retention_restored")
 
 
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_the_end_of_a_migration_puts_a_longer_retention_back_and_closing_it_names_what_was_there(cutover: str) -> None:
+    w = World(cutover=cutover)
+    behind(w)
+    before = set_here(w)
+    w.advance(until=Step.STOP_PRODUCERS, patience_s=1)
+    assert set_here(w) != before
+    left = close(w.context(), "not tonight", even_frozen=True)["left"]
+    assert any("retention of payments was lengthened" in line and "60000" in line for line in left)
+    w = World(cutover=cutover)
+    behind(w)
+    w.advance(until=Step.STOP_PRODUCERS, patience_s=1)
+    w.drain("fraud-g")
+    w.advanced(until=Step.SWITCH_CONSUMERS)
+    assert set_here(w) != before, "the proof still has to read the source"
+    w.advanced()
+    assert set_here(w) == before and len(w.events("retention_restored")) == 1
+
+
 def test_where_nothing_is_at_risk_nothing_is_changed_and_the_row_says_so() -> None:
     w = World()
     before = set_here(w)
     w.advanced()
     assert set_here(w) == before
-    assert (w.state(Row.LENGTHEN_RETENTION), w.data(Row.LENGTHEN_RETENTION)["set"]) == ("done", {})
+    assert (w.state(Row.LENGTHEN_RETENTION), w.data(Row.LENGTHEN_RETENTION)["set"]) == ("undone", {})
 
 
 def test_the_order_proof_closes_the_migration_or_leaves_it_open() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.planning import accepted_plan
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
@@ -22,7 +23,6 @@ from topicshift.core.fence.acls import (
 from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
-from topicshift.core.plan.model import Plan
 from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
 
@@ -63,7 +63,7 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
             "the plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
         )
     producers = [_route_producer(s) for s in states]
-    approved = [a.to_acl() for a in Plan.model_validate_json(ctx.read("plan.json")).deny]
+    approved = [a.to_acl() for a in accepted_plan(ctx).deny]
     plan = deny_bindings(acls, ctx.row.source, producers, approved)
     return {
         "topic": ctx.row.source,

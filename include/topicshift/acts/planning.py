@@ -9,7 +9,7 @@ from topicshift.acts.plan import make_plan
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Row
-from topicshift.core.errors import PreflightFailed, Unreadable
+from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.core.plan.model import Plan
 
 MEASURED_NEXT = "the next task measures them"
@@ -27,6 +27,17 @@ def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:
         route=ctx.controller("route"),
         now=ctx.clock.now(),
     )
+
+
+def accepted_plan(ctx: MigrationContext) -> Plan:
+    """``plan.json``, if it is the plan whose hash the journal has. Raises ``Refused`` for any other content."""
+    plan = Plan.model_validate_json(ctx.read("plan.json"))
+    if plan.plan_hash != ctx.row.plan_hash or not plan.intact:
+        raise Refused(
+            f"plan.json of {ctx.row.migration_id} is not the plan that was accepted ({ctx.row.plan_hash}): somebody "
+            "changed the file. Nothing is done by it. Find out who did, close this migration, and plan anew."
+        )
+    return plan
 
 
 def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:

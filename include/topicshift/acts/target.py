@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.planning import accepted_plan
 from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
@@ -14,7 +15,6 @@ from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import Refused, Transient, Unreadable
 from topicshift.core.fence.acls import added_by
 from topicshift.core.kafka.cluster import TopicInfo
-from topicshift.core.plan.model import Plan
 from topicshift.core.proof.verification import same_topic_id
 
 
@@ -88,9 +88,8 @@ def delete_target(ctx: MigrationContext, view: View, decision: Decision) -> None
 
 def _order(ctx: MigrationContext, seen: TopicInfo | None) -> dict[str, Any]:
     """What is to be made, from the plan that was approved."""
-    plan = Plan.model_validate_json(ctx.read("plan.json"))
-    if plan.target is None or plan.plan_hash != ctx.row.plan_hash:
-        raise Refused(f"plan.json of {ctx.row.migration_id} is not the plan that was approved. Make the plan again.")
+    plan = accepted_plan(ctx)
+    assert plan.target is not None, "one without a target is never accepted"
     shape = {
         "name": ctx.row.target,
         "partitions": plan.target.partitions,

@@ -77,6 +77,11 @@ class Plan(Model):
     plan_hash: str
 
     @property
+    def intact(self) -> bool:
+        """Whether its content still gives its hash."""
+        return self.plan_hash == _hash(self)
+
+    @property
     def ok(self) -> bool:
         """Whether the migration may go on: nothing of level error, nothing unknown."""
         return self.source is not None and self.target is not None and not any(f.blocks for f in self.findings)
