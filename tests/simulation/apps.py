@@ -409,7 +409,17 @@ class ConsumerInstance(Instance):
                 return False
         return True
 
+    def _unread(self) -> int:
+        """Records of its own partitions that it has not read."""
+        mine = self.app.coordinator.members.get(self.name)
+        ends = {p: self.world.cluster.bounds(self.topic or "", p) for p in (mine.assigned if mine is not None else ())}
+        return sum(max(0, b[1] - self.positions.get(p, b[0])) for p, b in ends.items() if b is not None)
+
     def _leave(self) -> None:
+        route = self.client.route
+        entry = route.groups.get(self.app.group) if route is not None else None
+        released = entry is not None and entry.state.value != "paused" and entry.topic != self.topic
+        self.world.history.add(self.name, "left", topic=self.topic, released=released, unread=self._unread())
         self.app.coordinator.leave(self.name)
         self.joined, self.positions, self.topic, self.wanted = False, {}, None, None
 

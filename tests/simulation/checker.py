@@ -47,6 +47,7 @@ class Facts:
     delivered: dict[str, list[Event]] = field(default_factory=dict)
     hands: list[Event] = field(default_factory=list)
     end: Event | None = None
+    start: Event = field(default_factory=lambda: Event(0.0, "world", "world"))
 
     def hand(self, *names: str) -> list[Event]:
         """What outsiders did of these kinds."""
@@ -58,7 +59,7 @@ def gather(history: History) -> Facts:
     start = next(history.of("world"))
     d = start.data
     facts = Facts(d["source"], d["target"], d["order"], d["budget_s"], d["groups"], history.events)
-    facts.delivered = {g: [] for g in facts.groups}
+    facts.delivered, facts.start = {g: [] for g in facts.groups}, start
     for e in history.events:
         if e.what == "appended":
             facts.appended[e["topic_id"], e["partition"], e["offset"]] = e
@@ -75,9 +76,11 @@ def gather(history: History) -> Facts:
 
 def judge(history: History) -> list[Violation]:
     """Every broken promise, in the order of the rules."""
+    from .conduct import RULES as CONDUCT
+
     facts = gather(history)
     found: list[Violation] = []
-    for rule in RULES:
+    for rule in (*RULES, *CONDUCT):
         found += rule(facts)
     return found
 
@@ -114,7 +117,7 @@ def nothing_lost(facts: Facts) -> Iterator[Violation]:
     end = facts.end
     if end is None:
         return
-    fences = _fences(facts)
+    fences = fences_of(facts)
     for group, events in facts.delivered.items():
         got = {(e["topic_id"], e["partition"], e["offset"]) for e in events}
         place = end["places"].get(group)
@@ -277,7 +280,7 @@ class _Fence:
         )
 
 
-def _fences(facts: Facts) -> list[_Fence]:
+def fences_of(facts: Facts) -> list[_Fence]:
     """Each fence that was recorded, with the time at which it was lifted."""
     out: list[_Fence] = []
     rows = [e for e in facts.events if e.what == "row" and e["step"] == "fence"]
@@ -307,7 +310,7 @@ def _forward(facts: Facts, e: Event) -> str | None:
 
 def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
     """No act towards the target once a look at the source could have shown a write past the fence."""
-    fences = _fences(facts)
+    fences = fences_of(facts)
     for e in facts.events:
         what = _forward(facts, e)
         if what is not None and not any(f.at <= e["began"] < f.until for f in fences):
@@ -339,7 +342,7 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
 
 def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
     """A group is released, and (drain_first) producers are pointed, only when all up to the fence was read in truth."""
-    for fence in _fences(facts):
+    for fence in fences_of(facts):
         due = [
             a
             for a in facts.appended.values()

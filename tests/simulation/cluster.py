@@ -104,8 +104,10 @@ class SimCluster(FakeCluster):
         return True
 
     def remake(self, topic: str) -> None:
-        """Delete the topic and make it again under its name, empty."""
+        """Delete the topic and make it again under its name, empty; the brokers forget what was committed on it."""
         old = self._topics[topic]
+        for group in list(self._groups):
+            self.forget_commits(group, topic)
         FakeCluster.delete_topic(self, topic)
         FakeCluster.create_topic(self, topic, len(old.partitions), old.replication_factor, old.configs)
 

@@ -308,6 +308,16 @@ def draw(rng: random.Random, count: int) -> list[Fault]:
     return out
 
 
+def wished(rng: random.Random, name: str) -> list[Fault]:
+    """Three faults of a kind; with ``kind@port.method`` two of the first calls of that method, and long ones."""
+    kind, _, place = name.partition("@")
+    if not place:
+        return [f for f in draw(rng, 60) if f.kind == kind][:3]
+    port, _, method = place.partition(".")
+    long = rng.choice((45.0, 90.0)) if kind.startswith("stall") else rng.choice((3.0, 10.0))
+    return [Fault(kind, port, method, rng.randrange(1, 12), long * rng.uniform(0.8, 1.2)) for _ in range(2)]
+
+
 def _amount(rng: random.Random, kind: str) -> float:
     if kind in ("stall", "stall_after"):
         return rng.choice((3.0, 12.0, 40.0, 90.0, 240.0)) * rng.uniform(0.8, 1.2)

@@ -108,6 +108,7 @@ class Process:
 
     def __init__(self, kernel: Kernel, name: str, body: Callable[[], Any], *, skew: float = 0.0) -> None:
         self.kernel, self.name, self.skew = kernel, name, skew
+        self.since = kernel.now
         self.doomed = False
         self.over = False
         self.result: Any = None
@@ -124,6 +125,7 @@ class Process:
         return self
 
     def _main(self) -> None:
+        self.since = self.kernel.now
         try:
             self.result = self._body()
         except Killed:

@@ -57,9 +57,26 @@ def _wrap(target: str, around: Callable[[Any], Any]) -> Patch:
     return patch
 
 
+_SHOWN_BY: dict[str, Wish] = {
+    "forward.resumed_here": Wish(hands=("consumer_crash@freeze",)),
+    "forward.budget": Wish(manual=True, calm=True, hands=("consumer_crash@freeze", "consumer_crash@freeze")),
+    "forward.asked_to_resume": Wish(calm=True, hands=("run_deleted@freeze",)),
+    "resume.nobody_on_target": Wish(
+        hands=("resume_asked@switch_producers", "marked_failed@switch_producers"), kinds=("late@routes.write",)
+    ),
+    "forward.switch_in_time": Wish(hands=("point_stuck",)),
+    "forward.order_proven": Wish(calm=True),
+    "forward.fence_proven": Wish(calm=True),
+    "rollback.rollback_free": Wish(calm=True, hands=("rollback_asked@create_target",)),
+}
+"""What shows that a rule is gone, where hardly any scenario does."""
+
 for _table, _rules in RULES.items():
     for _rule in _rules:
-        MUTANTS[f"no rule {_table}.{_rule.name}"] = Mutant("the rule is gone", _without(_table, _rule.name))
+        _name = f"{_table}.{_rule.name}"
+        MUTANTS[f"no rule {_name}"] = Mutant(
+            "the rule is gone", _without(_table, _rule.name), wish=_SHOWN_BY.get(_name, ANY)
+        )
 
 
 def _mutant(name: str, what: str, patch: Patch, bound: int = 300, **wish: Any) -> None:
@@ -102,6 +119,7 @@ _mutant(
         "topicshift.core.route.client.ConsumerClient.advance",
         lambda real: lambda self, now, *, clean, at_end, out: real(self, now, clean=clean, at_end=True, out=out),
     ),
+    hands=("stray_write_source@switch_consumer:g0", "stray_write_source@switch_consumer:g1", "consumer_stall@fence"),
 )
 _mutant(
     "silence is death",
@@ -124,8 +142,9 @@ _mutant(
 _mutant(
     "old epochs write",
     "a claim of an older epoch still writes",
-    _swap("topicshift.core.plan.ownership.lost", lambda **_: None),
-    hands=("second_advancer", "rollback_asked"),
+    _swap("topicshift.core.plan.ownership.lost", lambda *_, **__: None),
+    hands=("second_advancer@fence", "second_advancer@create_target", "rollback_asked"),
+    kinds=("stall@journal.finish", "stall@journal.intend"),
 )
 _mutant(
     "topics for everybody",

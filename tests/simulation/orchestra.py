@@ -97,6 +97,8 @@ class Task:
         """Show the question as Airflow does: once, with what it was about then."""
         key, about = asking.ask.value, asking.about
         headline = asking.decision.why
+        timeout = questions.timeout_of(asking.ask, asking.view.record, asking.view.now).total_seconds()
+        left = [True]
 
         def show(ctx: MigrationContext) -> Any:
             questions.record_question(ctx, asking.ask, asking.subject, about, headline)
@@ -106,9 +108,15 @@ class Task:
                 self.start(2.0)
                 return
             self.sim.people.ask(key, about, answered)
+            self.sim.kernel.after(timeout, silence)
+
+        def silence() -> None:
+            if left[0] and not self.sim.healed:
+                answered("silence")
 
         def answered(said: str) -> None:
             if not self.stopped:
+                left[0] = False
                 Task(self.sim, self.owner, f"{self.name}.answer", lambda ctx: take(ctx, said), go_on).start()
 
         def take(ctx: MigrationContext, said: str) -> Any:

@@ -64,7 +64,7 @@ class Simulation:
         self.kernel = Kernel(f"kernel {scenario.seed}")
         self.world = World(self.kernel, random.Random(f"world {scenario.seed}"), scenario.shape)
         self.history = self.world.history
-        self.journal = SimJournal(_True(self.kernel), self.history)
+        self.journal = SimJournal(_True(self.kernel), self.history, self.kernel)
         self.evidence = FakeEvidence()
         self.injector = Injector(self.kernel, self.history, scenario.faults)
         self.people = People(self.world, scenario.moods)
@@ -227,7 +227,8 @@ class Simulation:
         shape, h = self.scenario.shape, self.history
         required = ["approve.plan", "switch_producers.switch"] if self.scenario.approvals == "required" else []
         h.add("world", "world", source=SOURCE, target=TARGET, order=shape.order, budget_s=shape.budget_s,
-              groups=[c.group for c in self.world.consumers], required=required)  # fmt: skip
+              groups=[c.group for c in self.world.consumers], required=required,
+              calm=not self.scenario.parts and not self.scenario.skew, skew=self.scenario.skew)  # fmt: skip
         self.world.begin()
         for hand in self.scenario.hands:
             if hand.after:

@@ -65,9 +65,11 @@ class Wish:
     order: str | None = None
     calm: bool = False
     hands: tuple[str, ...] = field(default=())
-    """Hands that are added to each scenario: for mutants that only a certain hand can show."""
+    """Hands that are added to each scenario (``what`` or ``what@row``): for mutants that only a certain hand shows."""
+    manual: bool = False
+    """People move every producer."""
     kinds: tuple[str, ...] = ()
-    """Fault kinds that are added to each scenario."""
+    """Fault kinds that are added to each scenario (``kind`` or ``kind@port.method``)."""
 
 
 ANY = Wish()
@@ -90,18 +92,22 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         skews=rng.choice(((0.0,), (0.0,), (0.0, 0.4, -0.7), (-3.0, 0.0, 0.0, 0.5), (0.0, 1.6))),
         budget_s=rng.choice((30, 60, 60, 120)),
     )
+    if shape.target_partitions <= shape.source_partitions:
+        shape = replace(shape, target_partitions=shape.source_partitions + 1)
     if rng.random() < 0.2:
         shape = replace(shape, manual_producers=rng.choice((0, 1)), manual_groups=rng.choice((0, 1, 1)))
+    if wish.manual:
+        shape = replace(shape, manual_producers=shape.producers)
     base = Scenario(seed, shape, approvals=rng.choice(("required", "auto", "auto")))
-    if wish.calm:
+    if wish.calm and not (wish.hands or wish.kinds):
         return base
-    weight = rng.choice((0, 1, 1, 2, 2, 3, 3))
+    weight = rng.choice((0, 1, 1, 2, 2, 3, 3)) * (not wish.calm)
     count = rng.choice((1, 3, 6, 10)) * (weight > 0)
     faults = port_faults.draw(rng, count)
     hands = [_app_fault(rng) for _ in range(rng.choice((0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(sorted(HANDS))) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
-    hands += [_app_fault(rng, n) if n in APP_FAULTS else _hand(rng, n) for n in wish.hands if n not in SPECIAL]
+    hands += [_wished(rng, n) for n in wish.hands if n not in SPECIAL]
     if "plan_changes" in wish.hands:
         base = replace(base, approvals="required")
         hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
@@ -115,7 +121,7 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     if "says_no" in wish.hands:
         base = replace(base, approvals="required")
     for kind in wish.kinds:
-        faults += [f for f in port_faults.draw(rng, 60) if f.kind == kind][:3]
+        faults += port_faults.wished(rng, kind)
     skew = rng.choice((0.0, 0.0, 0.0, 0.3, -0.5, 4.0, -4.0)) if weight > 1 else 0.0
     moods = (Mood(3.0, "no"),) if "says_no" in wish.hands else _moods(rng, weight)
     return replace(base, faults=tuple(faults), hands=tuple(hands), moods=moods, skew=skew)
@@ -140,6 +146,15 @@ def _when(rng: random.Random) -> tuple[float, str]:
     if rng.random() < 0.75:
         return rng.choice((0.0, 0.1, 0.5, 2.0, 6.0, 20.0)) * rng.uniform(0.3, 1.5), rng.choice(MILESTONES)
     return rng.uniform(1.0, 120.0), ""
+
+
+def _wished(rng: random.Random, name: str) -> Hand:
+    """A hand by name, or by name and milestone: ``run_deleted@freeze`` falls into the seconds after that row."""
+    what, _, after = name.partition("@")
+    if not after:
+        return _app_fault(rng, what) if what in APP_FAULTS else _hand(rng, what)
+    amount = rng.choice((70.0, 200.0)) * rng.uniform(0.7, 1.3) if what in APP_FAULTS else 0.0
+    return Hand(what, rng.choice((0.0, 0.3, 1.0, 3.0)) * rng.uniform(0.3, 1.5), after, amount)
 
 
 def _hand(rng: random.Random, what: str) -> Hand:

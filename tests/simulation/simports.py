@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from topicshift.core.drain.decision import Tail, TailRange
@@ -16,19 +17,21 @@ from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_journal import FakeJournal
 
 from .history import History
-from .kernel import Process
+from .kernel import BASE, Kernel, Process
 from .world import World
 
 
 class SimJournal(FakeJournal):
     """The fake journal, which tells the history what its rows say."""
 
-    def __init__(self, clock: Any, history: History) -> None:
+    def __init__(self, clock: Any, history: History, kernel: Kernel) -> None:
         super().__init__(clock)
-        self.history = history
+        self.history, self.kernel = history, kernel
 
     def _append(self, row: MigrationRow, kind: str, actor: str, data: Mapping[str, Any], at: str | None = None) -> None:
         super()._append(row, kind, actor, data, at)
+        if kind in ("claimed", "reopened", "taken_over", "renewed", "seat_taken_over", "replaced"):
+            self.history.add("journal", "epoch", migration=row.migration_id, epoch=row.epoch)
         if kind in ("claimed", "reopened", "state", "replaced"):
             self._tell_holders()
         elif kind == "plan":
@@ -54,9 +57,11 @@ class SimJournal(FakeJournal):
                 "topic_id": record.get("topic_id"),
                 "offsets": {int(p): int(o) for p, o in offsets.items()},
             }
+        by = self.kernel.running
         self.history.add(
-            "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch
-        )
+            "journal", "row", migration=migration, step=step, state=row.state, fence=fence, epoch=row.epoch,
+            by=by.name if by else "", since=by.since if by else 0.0,
+        )  # fmt: skip
 
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> None:  # type: ignore[override]
         """As the port says; nobody asks for the event's hash."""
@@ -64,7 +69,16 @@ class SimJournal(FakeJournal):
 
     def take_seat(self, claim: Claim, *args: Any, trace: Any = None, **kwargs: Any) -> tuple[Claim, Seat] | None:
         """As the port says; nobody reads here what an act was decided on."""
-        return super().take_seat(claim, *args, **kwargs)
+        got = super().take_seat(claim, *args, **kwargs)
+        if got is not None:
+            until = (datetime.fromisoformat(got[1].until) - BASE).total_seconds()
+            self.history.add(got[1].holder, "seat", migration=claim.migration_id, until=until)
+        return got
+
+    def leave_seat(self, seat: Seat) -> None:
+        """As the port says."""
+        super().leave_seat(seat)
+        self.history.add(seat.holder, "seat_left", migration=seat.migration_id)
 
     def finish(self, claim: Claim, step: str, data: Mapping[str, Any], state: str = "done") -> StepRow:
         """As the port says; a row that was undone is told too."""

@@ -1,0 +1,209 @@
+"""Rules on how the product goes about it, besides those on what came of it: seats, epochs, times, and what holds on a
+calm day. They share no code with the product either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .checker import Facts, Violation, fences_of
+from .history import Event
+
+ACT_SLACK_S = 1.5
+"""How long after the end of its seat a call may be sent: the call before it, and the rounding of times."""
+
+END_SLACK_S = 20.0
+"""Added to the budget before a freeze that nothing disturbs has to be at its end: one act, looked at and told again."""
+
+GONE_S = 40.0
+"""Within this time after its run was deleted or has failed a freeze is resumed: the watch looks every 10 s."""
+
+PAUSED_S = 200.0
+"""The longest time for which somebody pauses a run."""
+
+ROLLBACK_S = 30.0
+"""Within this time a rollback that was asked for has taken the seat, so that nobody else points producers."""
+
+WATCH_S = 60.0 + 2 * END_SLACK_S
+"""Added where people's hands took the run away: the watch looks at a freeze a minute after its lease."""
+
+
+# ------------------------------------------------------------------------------------------------ on a calm day
+
+
+def calm_is_done(facts: Facts) -> Iterator[Violation]:
+    """Where nothing goes wrong at all, the migration is done."""
+    if facts.start.get("calm") and facts.end is not None and facts.end["state"] != "done":
+        yield Violation("calm", f"nothing went wrong, and the migration is {facts.end['state']}", facts.end.at)
+
+
+def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
+    """Where nothing else goes wrong, a rollback that is asked for before producers are pointed takes place."""
+    pointed = [e.at for e in facts.events if e.what == "row" and e["step"] == "switch_producers"]
+    asked = facts.hand("rollback_asked")
+    odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
+    if facts.end is None or not asked or odd or (pointed and pointed[0] < asked[0].at + ROLLBACK_S):
+        return
+    if not any(e.what == "row" and e["step"] == "rollback" for e in facts.events):
+        yield Violation("calm", f"a rollback was asked for in time, and the migration is {facts.end['state']}")
+
+
+# ------------------------------------------------------------------------------------------------ 6: who may write
+
+
+def old_epochs_write_nothing(facts: Facts) -> Iterator[Violation]:
+    """A row is written under the newest epoch of its migration alone."""
+    newest: dict[str, int] = {}
+    for e in facts.events:
+        if e.what == "epoch":
+            newest[e["migration"]] = e["epoch"]
+        elif e.what == "row" and e["epoch"] < newest.get(e["migration"], 0):
+            yield Violation(
+                "epoch", f"{e['step']} was written under epoch {e['epoch']}, in force is {newest[e['migration']]}", e.at
+            )
+
+
+def sends_while_seated(facts: Facts) -> Iterator[Violation]:
+    """A process that was held up for longer than its seat lasts sends nothing more of that act."""
+    if facts.start.get("skew"):
+        return
+    until: dict[str, float] = {}
+    odd = {e.who for e in facts.events if e.what == "fault" and e["fault"].kind == "clock_step"}
+    for e in facts.events:
+        if e.what == "seat":
+            until[e.who] = e["until"]
+        elif e.what == "call" and e["port"] in ("admin", "routes") and e.who in until and e.who not in odd:
+            late = e["began"] - until[e.who]
+            if late > ACT_SLACK_S:
+                yield Violation("seat", f"{e.who} sent {e['method']} {late:.0f} s after the end of its seat", e.at)
+
+
+def one_seat(facts: Facts) -> Iterator[Violation]:
+    """Nobody takes the seat of another before its time is over, or it is given free."""
+    held: dict[str, tuple[str, float]] = {}
+    for e in facts.events:
+        if e.what == "seat":
+            who, until = held.get(e["migration"], ("", 0.0))
+            if who not in ("", e.who) and e.at < until:
+                yield Violation("seat", f"{e.who} acts although {who} has the seat for {until - e.at:.1f} s more", e.at)
+            held[e["migration"]] = e.who, e["until"]
+        elif e.what == "seat_left" and held.get(e["migration"], ("", 0.0))[0] == e.who:
+            del held[e["migration"]]
+
+
+# ------------------------------------------------------------------------------------------------ 7: the freeze
+
+
+def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
+    """A freeze that nothing disturbs is switched, or resumed on the source, within its budget."""
+    begun: dict[str, float] = {}
+    for e in facts.events:
+        if e.what == "end":
+            rows = list(begun)
+        elif e.what == "row" and e["step"] in ("freeze", "switch_producers"):
+            if (e["step"], e["state"]) == ("freeze", "intended"):
+                begun[e["migration"]] = e.at
+                continue
+            rows = [e["migration"]]
+        else:
+            continue
+        for migration in rows:
+            since = begun.pop(migration, None)
+            if since is not None:
+                yield from _too_long(facts, since, e)
+
+
+def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
+    inside = [e for e in facts.events if since <= e.at <= end.at]
+    if any(e.what in ("fault", "killed") for e in inside) or facts.start.get("skew"):
+        return
+    hands = [e for e in facts.hands if e.who == "person" and since - PAUSED_S <= e.at <= end.at]
+    most = facts.budget_s + (WATCH_S if hands else END_SLACK_S)
+    gone = len(hands) == 1 and hands[0]["hand"] in ("run_deleted", "marked_failed") and hands[0].at >= since
+    if gone and hands[0]["did"]:
+        most = hands[0].at - since + GONE_S
+    if end.at - since > most:
+        yield Violation("freeze", f"a freeze of {facts.budget_s:g} s ran for {end.at - since:.0f} s", since)
+
+
+def one_freeze_a_try(facts: Facts) -> Iterator[Violation]:
+    """A process that was at work when the freeze was resumed begins no other one by itself."""
+    ended: dict[str, float] = {}
+    ahead = abs(facts.start.get("skew") or 0.0) + 1.0
+    odd = {e.who for e in facts.events if e.what == "fault" and e["fault"].kind == "clock_step"}
+    for e in facts.events:
+        if e.what != "row" or e["step"] != "freeze":
+            continue
+        if e["state"] == "undone":
+            ended[e["migration"]] = e.at
+        elif e["state"] == "intended" and e["by"] and e["by"] not in odd:
+            at = ended.get(e["migration"])
+            if at is not None and e["since"] < at - ahead:
+                yield Violation("freeze", f"{e['by']} begins a freeze anew, although it was there when one ended", e.at)
+
+
+# ------------------------------------------------------------------------------------------------ 4: the fence
+
+
+def denied_is_denied(facts: Facts) -> Iterator[Violation]:
+    """No application with a principal of its own writes past a fence in force, unless somebody removed the DENY."""
+    gone = facts.hand("deny_removed", "source_remade")
+    for fence in fences_of(facts):
+        for a in facts.appended.values():
+            if a.who == "rogue" and fence.past(a) and a.at > fence.at and not any(h.at <= a.at for h in gone):
+                yield Violation("deny", f"{a.who} wrote past the fence, which the DENY should keep it from", a.at)
+
+
+# ------------------------------------------------------------------------------------------------ the applications
+
+
+def paused_is_flushed(facts: Facts) -> Iterator[Violation]:
+    """A producer that says paused has nothing on its way."""
+    said: dict[str, Event] = {}
+    for e in facts.events:
+        if e.what == "says":
+            said[e.who] = e
+        elif e.what == "produce" and e["outcome"] in ("ok", "fail"):
+            last = said.get(e.who)
+            if last is not None and last["status"] == "paused":
+                since = e.at - last.at
+                yield Violation(
+                    "flush", f"{e.who} had {e['key']}#{e['seq']} on its way {since:.1f} s after paused", e.at
+                )
+
+
+def late_points_are_void(facts: Facts) -> Iterator[Violation]:
+    """A point that is stamped after the end of the pause moves nobody."""
+    before = facts.source
+    for e in facts.events:
+        if e.what != "route":
+            continue
+        points, before = e["active"] == facts.target != before, e["active"]
+        if not points or e["state"] != "paused" or e["until"] is None:
+            continue
+        late = e.at - e["until"]
+        if late >= 0.0:
+            yield Violation("void", f"a point to {facts.target} counts, {late:.1f} s after its pause had ended", e.at)
+
+
+def released_have_read(facts: Facts) -> Iterator[Violation]:
+    """A member that is released leaves its topic only when it has read what lies there."""
+    for e in facts.events:
+        if e.what == "left" and e["released"] and e["unread"]:
+            yield Violation("unread", f"{e.who} left {e['topic']} with {e['unread']} record(s) unread", e.at)
+
+
+RULES = (
+    calm_is_done,
+    free_is_rolled_back,
+    old_epochs_write_nothing,
+    sends_while_seated,
+    one_seat,
+    freezes_end_in_time,
+    one_freeze_a_try,
+    denied_is_denied,
+    paused_is_flushed,
+    late_points_are_void,
+    released_have_read,
+)
+"""Every rule of this module."""

@@ -1,0 +1,123 @@
+"""Planted violations for the rules on conduct; each plant beside the nearest history in which nothing is wrong."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.simulation.checker import gather
+from tests.simulation.conduct import RULES
+from tests.simulation.history import History
+
+Line = tuple[float, str, str, dict[str, Any]]
+END = {"state": "done", "why": ""}
+
+
+def judge(*lines: Line, end: dict[str, Any] = END, **start: Any) -> set[str]:
+    """The rules that a history breaks."""
+    now = [0.0]
+    history = History(lambda: now[0])
+    world = {"source": "old", "target": "new", "order": "drain_first", "budget_s": 60.0, "groups": ["g0"]} | start
+    for at, who, what, data in [(0.0, "world", "world", world), *lines, (300.0, "world", "end", end)]:
+        now[0] = at
+        history.add(who, what, **data)
+    facts = gather(history)
+    return {rule.__name__ for rule in RULES if list(rule(facts))}
+
+
+def row(at: float, step: str, state: str = "done", **more: Any) -> Line:
+    data = {"migration": "m", "step": step, "state": state, "fence": None, "epoch": 1, "by": "p", "since": at - 1}
+    return at, "journal", "row", data | more
+
+
+def hand(at: float, name: str, who: str = "person") -> Line:
+    return at, who, "hand", {"hand": name, "did": True, "amount": 0.0}
+
+
+def call(at: float, who: str = "p") -> Line:
+    return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at}
+
+
+def seat(at: float, who: str, until: float) -> Line:
+    return at, who, "seat", {"migration": "m", "until": until}
+
+
+def route(at: float, active: str, until: float | None = None) -> Line:
+    return at, "route", "route", {"active": active, "state": "paused" if until else "open", "until": until}
+
+
+FENCE = row(10.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
+OPEN = {"state": "open", "why": "it waits"}
+BEGUN, RESUMED = row(10.0, "freeze", "intended"), row(50.0, "freeze", "undone")
+PAUSED: Line = (5.0, "p0-1", "says", {"status": "paused"})
+
+
+def append(at: float, offset: int) -> Line:
+    record = {"topic": "old", "topic_id": "A", "partition": 0, "offset": offset, "key": "k", "seq": 0}
+    return at, "rogue", "appended", record
+
+
+def sent(at: float) -> Line:
+    return at, "p0-1", "produce", {"outcome": "ok", "key": "k", "seq": 1, "topic": "old", "partition": 0, "offset": 0}
+
+
+def left(unread: int, *, released: bool) -> Line:
+    return 5.0, "g0-1", "left", {"topic": "old", "released": released, "unread": unread}
+
+
+@pytest.mark.parametrize(
+    ("rule", "lines", "start"),
+    [
+        ("free_is_rolled_back", [hand(10.0, "rollback_asked")], {}),
+        ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
+        ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
+        ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
+        ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
+        ("freezes_end_in_time", [BEGUN, hand(15.0, "run_deleted"), row(60.0, "freeze", "undone")], {}),
+        ("freezes_end_in_time", [BEGUN], {}),
+        ("one_freeze_a_try", [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=40.0)], {}),
+        ("denied_is_denied", [FENCE, append(20.0, 2)], {}),
+        ("paused_is_flushed", [PAUSED, sent(5.5)], {}),
+        ("late_points_are_void", [route(5.0, "old", 60.0), route(61.0, "new", 60.0)], {}),
+        ("released_have_read", [left(1, released=True)], {}),
+    ],
+)
+def test_a_planted_violation_is_caught(rule: str, lines: list[Line], start: dict[str, Any]) -> None:
+    assert rule in judge(*lines, **start)
+
+
+def test_a_calm_day_that_is_not_done_is_caught() -> None:
+    assert judge(calm=True) == set()
+    assert judge(end=OPEN) == set()
+    assert judge(end=OPEN, calm=True) == {"calm_is_done"}
+
+
+STEP = SimpleNamespace(kind="clock_step")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [hand(10.0, "rollback_asked"), row(11.0, "rollback", "intended")],
+        [hand(10.0, "rollback_asked"), row(11.0, "switch_producers", "intended")],
+        [hand(10.0, "rollback_asked"), hand(11.0, "cleared")],
+        [(5.0, "journal", "epoch", {"migration": "m", "epoch": 1}), row(6.0, "arm")],
+        [seat(10.0, "p", 40.0), call(41.0), call(50.0, "watch")],
+        [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
+        [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
+        [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],
+        [BEGUN, row(75.0, "freeze", "undoing")],
+        [BEGUN, row(30.0, "switch_producers", "intended"), row(200.0, "freeze")],
+        [BEGUN, (20.0, "p", "killed", {}), row(200.0, "freeze", "undone")],
+        [BEGUN, hand(15.0, "run_deleted"), row(30.0, "freeze", "undoing")],
+        [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
+        [FENCE, append(9.0, 1), hand(15.0, "deny_removed", "outsider"), append(20.0, 2)],
+        [sent(4.0), PAUSED],
+        [route(5.0, "old", 60.0), route(50.0, "new", 60.0), route(70.0, "new", 60.0)],
+        [left(0, released=True)],
+        [left(3, released=False)],
+    ],
+)
+def test_what_is_right_is_not_blamed(lines: list[Line]) -> None:
+    assert judge(*lines) == set()
