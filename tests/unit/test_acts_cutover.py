@@ -251,6 +251,22 @@ def test_a_target_that_is_not_the_one_that_was_made_gets_no_producer(how: str) -
     is_back(w)
 
 
+def test_a_right_to_write_to_the_target_that_is_not_ours_and_is_taken_away_stops_the_switch() -> None:
+    """One ALLOW for all topics of this prefix, which was there before the target: nobody can put it back for them."""
+    w = World()
+    w.cluster.delete_acls(w.before)
+    allow = {p: Acl("TOPIC", SOURCE, "PREFIXED", p, "*", "WRITE", "ALLOW") for p in ("User:checkout", "User:billing")}
+    w.cluster.create_acls(allow.values())
+    w.cluster.commit("fraud-g", SOURCE, {0: 9})
+    w.advanced(until=Step.CREATE_TARGET)
+    assert w.data(Row.CREATE_TARGET)["acls_added"] == []
+    w.advance(until=Step.STOP_PRODUCERS)
+    w.cluster.delete_acls([allow["User:billing"]])
+    with pytest.raises(Refused, match="User:billing may not write to it any more"):
+        w.advance()
+    assert w.where() == {(SOURCE, True)}
+
+
 @pytest.mark.parametrize("how", ["deleted", "made again", "partitions", "denied"])
 def test_a_target_that_is_another_by_now_gets_no_group(how: str) -> None:
     w = World(cutover="producers_first")

@@ -4,8 +4,9 @@ Questions are asked side by side, each at most once; facts are worked out from t
 read becomes an :class:`~topicshift.core.engine.view.Unknown` with the reason.
 
 Rows that are read here: ``fence`` (topic_id, partitions, acls_added, record), ``wide_deny`` (acls_added),
-``create_target`` (topic_id, partitions, configs, acls_added), ``lengthen_retention`` (set), ``certificate`` (substance,
-taken_at), ``verification`` (substance, question: the SHA-256 of the certificate that was handed to the verifier).
+``create_target`` (topic_id, partitions, configs, acls_added, may_write), ``lengthen_retention`` (set),
+``certificate`` (substance, taken_at), ``verification`` (substance, question: the SHA-256 of the certificate that was
+handed to the verifier).
 """
 
 from __future__ import annotations
@@ -304,14 +305,14 @@ class _Look:
             return acls
         wanted = [Acl(**a) for a in row.data["acls_added"]]
         missing = tuple(str(a) for a in wanted if a not in acls)
-        wrong = self._target_differs(info, row.data, used) or self._denied_there(acls)
+        wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, acls | set(wanted))
         return TargetFact(True, wrong, used, missing)
 
-    def _denied_there(self, acls: frozenset[Acl]) -> str:
-        """Producers whom somebody denies to write to the target, in words."""
-        known = sorted({p.principal for p in self.ctx.producers if p.principal})
-        denied = [p for p in known if grant(acls, self.record.target, p) is Grant.DENIED]
-        return f"an ACL denies WRITE on it to {', '.join(denied)}" if denied else ""
+    def _may_not_write(self, planned: Mapping[str, Any], acls: frozenset[Acl]) -> str:
+        """Producers who might write to the target when it was made and may not any more, in words."""
+        granted = {p: grant(acls, self.record.target, p) for p in planned.get("may_write", ())}
+        lost = [p for p, now in granted.items() if now in (Grant.NONE, Grant.DENIED)]
+        return f"{', '.join(lost)} may not write to it any more" if lost else ""
 
     def _target_differs(self, info: TopicInfo, planned: Mapping[str, Any], used: int | None) -> str:
         if not same_topic_id(info.topic_id, str(planned.get("topic_id"))):

@@ -13,7 +13,7 @@ from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import Refused, Transient, Unreadable
-from topicshift.core.fence.acls import added_by
+from topicshift.core.fence.acls import Grant, added_by, grant
 from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.proof.verification import same_topic_id
 
@@ -100,13 +100,16 @@ def _order(ctx: MigrationContext, seen: TopicInfo | None) -> dict[str, Any]:
         _require_shape(seen, shape)
         _require_empty(ctx, seen)
     wanted = sorted({a.to_acl() for a in plan.target.acls})
-    before = ctx.admin.acls() if wanted else frozenset()
+    before = ctx.admin.acls()
+    then = before | set(wanted)
+    known = {p.principal for p in ctx.producers if p.principal}
     return {
         **shape,
         "source_id": plan.source.topic_id if plan.source is not None else None,
         "ours": seen is None,
         "topic_id": seen.topic_id if seen is not None else None,
         "acls_added": [asdict(a) for a in wanted if a not in before],
+        "may_write": sorted(p for p in known if grant(then, ctx.row.target, p) in (Grant.BY_NAME, Grant.BY_EVERYBODY)),
     }
 
 
