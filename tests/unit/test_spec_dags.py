@@ -16,52 +16,67 @@ SPEC = (
     "source: {source}\npartitions: 12\nwindow: {{cron: '0 2 * * SUN', timezone: Europe/Berlin}}\n"
     "producers: [{{name: a}}]\nconsumers: [{{name: b, group: b}}]\n"
 )
-# What Airflow itself makes of the folder dags/, and which specs were read for it.
+# What Airflow itself makes of the folder dags/, and which specs were read for it. Airflow is imported once; each look
+# is a process of its own, as each parsing of the folder is.
 PROBE = """
-import json, sys
+import json, multiprocessing, os, sys
 from airflow.dag_processing.dagbag import DagBag
-import topicshift_airflow.dag_factory as factory
-read = []
-load = factory.load_spec
-factory.load_spec = lambda path: (read.append(path.name), load(path))[1]
-bag = DagBag(dag_folder=sys.argv[1], bundle_name="dags")
-broken = {d.dag_id: d.task_dict["read_spec"].message for d in bag.dags.values() if "invalid-spec" in d.tags}
-print(json.dumps({"dags": sorted(bag.dags), "errors": bag.import_errors, "broken": broken, "read": sorted(read)}))
+
+def look(specs, dag_id):
+    os.environ["TOPICSHIFT_SPECS"] = specs
+    if dag_id:
+        os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = dag_id
+    import topicshift_airflow.dag_factory as factory
+    read = []
+    load = factory.load_spec
+    factory.load_spec = lambda path: (read.append(path.name), load(path))[1]
+    bag = DagBag(dag_folder=sys.argv[1], bundle_name="dags")
+    broken = {d.dag_id: d.task_dict["read_spec"].message for d in bag.dags.values() if "invalid-spec" in d.tags}
+    return {"dags": sorted(bag.dags), "errors": bag.import_errors, "broken": broken, "read": sorted(read)}
+
+with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+    print(json.dumps(pool.starmap(look, json.loads(sys.argv[2]), chunksize=1)))
 """
 
 
-def bag(specs: Path, home: Path, dag_id: str | None = None) -> Any:
-    """What Airflow finds in ``dags/``; ``dag_id`` as in a task of that DAG."""
+@pytest.fixture(scope="module")
+def bags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What Airflow finds in ``dags/`` with each folder of specs; with the many ones also in tasks of two DAGs."""
+    home = tmp_path_factory.mktemp("home")
+    odd, many = home / "odd", home / "many"
+    (odd / "folder.yaml").mkdir(parents=True)
+    for name in ("good.yaml", "my_nightly.yaml", "my nightly.yaml", "a.yaml", "a.yml", "é.yaml", ".hidden.yaml"):
+        spec(odd, name)
+    spec(odd, b"latin\xff.yaml")
+    (odd / "dangling.yaml").symlink_to("nothing.yaml")
+    (odd / "loop.yaml").symlink_to("loop.yaml")
+    os.mkfifo(odd / "pipe.yaml")
+    (odd / "deep.yaml").write_text("source: " + "[" * 5000)
+    (odd / "binary.yaml").write_bytes(b"\x00\xff\xfe")
+    (home / "none").write_text("a file where a folder should be")
+    many.mkdir()
+    for i in range(60):
+        spec(many, f"s{i}.yaml")
+    asked = {"odd": (odd, ""), "none": (home / "none", "")}
+    asked |= {dag_id: (many, dag_id) for dag_id in ("topic_migration", "topic_migration__s7")}
     env = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'include'}{os.pathsep}{ROOT / 'plugins'}",
         "AIRFLOW_HOME": str(home),
-        "TOPICSHIFT_SPECS": str(specs),
     }
-    if dag_id:
-        env["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = dag_id
     command = [sys.executable, "-c", PROBE, str(ROOT / "dags")]
+    command.append(json.dumps([(str(specs), dag_id) for specs, dag_id in asked.values()]))
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return dict(zip(asked, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 def spec(folder: Path, name: str | bytes) -> None:
     (folder / os.fsdecode(name)).write_text(SPEC.format(source="clicks"))
 
 
-def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(tmp_path: Path) -> None:
-    specs = tmp_path / "specs"
-    (specs / "folder.yaml").mkdir(parents=True)
-    for name in ("good.yaml", "my_nightly.yaml", "my nightly.yaml", "a.yaml", "a.yml", "é.yaml", ".hidden.yaml"):
-        spec(specs, name)
-    spec(specs, b"latin\xff.yaml")
-    (specs / "dangling.yaml").symlink_to("nothing.yaml")
-    (specs / "loop.yaml").symlink_to("loop.yaml")
-    os.mkfifo(specs / "pipe.yaml")
-    (specs / "deep.yaml").write_text("source: " + "[" * 5000)
-    (specs / "binary.yaml").write_bytes(b"\x00\xff\xfe")
-    found = bag(specs, tmp_path)
+def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(bags: dict[str, Any]) -> None:
+    found = bags["odd"]
     assert found["errors"] == {}
     broken = {dag_id.removeprefix("topic_migration__"): why for dag_id, why in found["broken"].items()}
     good = set(found["dags"]) - set(found["broken"])
@@ -82,20 +97,15 @@ def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(tmp_path: P
     assert len(broken) == 1 + 4 + 2 + 2
 
 
-def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "specs").write_text("a file where a folder should be")
-    found = bag(tmp_path / "specs", tmp_path)
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(bags: dict[str, Any]) -> None:
+    found = bags["none"]
     assert found["errors"] == {} and "topic_migration" in found["dags"]
     [(dag_id, why)] = found["broken"].items()
     assert dag_id.startswith("topic_migration__") and "cannot be listed" in why and "TOPICSHIFT_SPECS" in why
 
 
 @pytest.mark.parametrize(("dag_id", "read"), [("topic_migration", []), ("topic_migration__s7", ["s7.yaml"])])
-def test_a_task_reads_no_spec_but_its_own(tmp_path: Path, dag_id: str, read: list[str]) -> None:
-    specs = tmp_path / "specs"
-    specs.mkdir()
-    for i in range(60):
-        spec(specs, f"s{i}.yaml")
-    found = bag(specs, tmp_path, dag_id)
+def test_a_task_reads_no_spec_but_its_own(bags: dict[str, Any], dag_id: str, read: list[str]) -> None:
+    found = bags[dag_id]
     assert found["read"] == read and dag_id in found["dags"]
     assert [d for d in found["dags"] if d.startswith("topic_migration")] == [dag_id]
