@@ -319,7 +319,7 @@ def hang(migration: Migration, broker: EmbeddedBroker, partition: int) -> None:
     from kafka.record.memory_records import MemoryRecordsBuilder
     from tests.integration.drain_cases.kit import set_config
 
-    from topicshift.adapters.kafka.connection import kafka_python_config
+    from topicshift.adapters.kafka.python_client import kafka_python_config
 
     native = AdminClient(broker.superuser_config())
 

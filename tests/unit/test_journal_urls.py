@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy.engine import make_url
 
-from topicshift.adapters.journal import default_url, from_airflow_uri, journal_url_from_env
+from topicshift.adapters.journal import default_url, from_airflow_uri
 from topicshift.adapters.journal.urls import has_password, shown
 from topicshift.core.errors import SpecError
 
@@ -57,14 +57,11 @@ def test_urls_that_are_refused_without_showing_a_password(given: str, said: str)
 
 
 def test_the_default_lies_under_airflow_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("TOPICSHIFT_JOURNAL", "TOPICSHIFT_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("TOPICSHIFT_HOME", raising=False)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    assert journal_url_from_env() == default_url() == f"sqlite:///{tmp_path}/topicshift/journal.db"
+    assert default_url() == f"sqlite:///{tmp_path}/topicshift/journal.db"
     monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path / "own"))
     assert default_url() == f"sqlite:///{tmp_path}/own/journal.db"
-    monkeypatch.setenv("TOPICSHIFT_JOURNAL", "postgres://h/db")
-    assert journal_url_from_env() == "postgresql+psycopg://h/db"
 
 
 @pytest.mark.parametrize(

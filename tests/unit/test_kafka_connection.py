@@ -15,15 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topicshift.adapters.kafka import python_client
-from topicshift.adapters.kafka.connection import (
-    Connection,
-    client_config,
-    from_airflow_extra,
-    kafka_python_config,
-    load_client_properties,
-    redact,
-    typed_error,
-)
+from topicshift.adapters.kafka.client_config import load_client_properties
+from topicshift.adapters.kafka.connection import Connection, client_config, from_airflow_extra, typed_error
+from topicshift.adapters.kafka.python_client import kafka_python_config
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
@@ -159,22 +153,6 @@ def test_no_message_shows_a_secret(write: Callable[[str], Path]) -> None:
         load_client_properties(path)
     assert "hush-hush" not in str(caught.value)
     assert caught.value.__cause__ is None
-    shown = redact(
-        {
-            "bootstrap.servers": "b:9092",
-            "sasl.username": "u",
-            "sasl.password": "hush-hush",
-            "ssl.key.password": "hush-hush",
-            "ssl.key.pem": "hush-hush",
-            "sasl.jaas.config": "hush-hush",
-            "sasl.oauthbearer.client.secret": "hush-hush",
-            "sasl.oauthbearer.config": "hush-hush",
-            "kafka.ssl.keystore.key": "hush-hush",
-        }
-    )
-    assert "hush-hush" not in str(shown)
-    assert shown["sasl.username"] == "u"
-    assert shown["bootstrap.servers"] == "b:9092"
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z.]{0,12}", fullmatch=True), st.text(min_size=1), max_size=5))

@@ -6,7 +6,6 @@ No message of this module shows a password.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +16,6 @@ from sqlalchemy.exc import ArgumentError
 
 from topicshift.adapters.home import topicshift_home
 from topicshift.core.errors import SpecError
-
-ENV = "TOPICSHIFT_JOURNAL"
-"""The environment variable that names the journal."""
 
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 _OTHER_POSTGRES = {"postgresql+psycopg2", "postgresql+asyncpg", "postgresql+pg8000"}
@@ -107,12 +103,6 @@ def _sqlite(text: str) -> str:
             "Give a file: sqlite:////path/to/journal.db."
         )
     return f"sqlite:///{Path(path).expanduser().absolute()}"
-
-
-def journal_url_from_env() -> str:
-    """``TOPICSHIFT_JOURNAL``, or the default file, as a SQLAlchemy URL."""
-    found = os.environ.get(ENV, "").strip()
-    return from_airflow_uri(found) if found else default_url()
 
 
 def has_password(uri: str) -> bool:

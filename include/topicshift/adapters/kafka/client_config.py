@@ -20,8 +20,6 @@ from topicshift.core.kafka.properties import Property, parse_properties, unescap
 
 log = logging.getLogger(__name__)
 
-_SECRET = re.compile(r"(password|secret|jaas|token$|\.key\.pem$|keystore\.key$|private\.key|oauthbearer\.config)")
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -71,16 +69,6 @@ class Translation:
         """Set one librdkafka property and remember where it came from."""
         self.config[key] = value
         self.origin[key] = source
-
-
-def is_secret(key: str) -> bool:
-    """Whether the value of this property may not be shown."""
-    return bool(_SECRET.search(key.lower()))
-
-
-def redact(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same config with every secret value replaced by ``***``; safe to log."""
-    return {k: "***" if is_secret(k) and v not in (None, "") else v for k, v in config.items()}
 
 
 def load_client_properties(path: str | Path) -> dict[str, str]:

@@ -15,13 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from topicshift.adapters.kafka.client_config import (
-    check_config,
-    is_secret,
-    load_client_properties,
-    redact,
-)
-from topicshift.adapters.kafka.python_client import admin_client, kafka_python_config
+from topicshift.adapters.kafka.client_config import check_config, load_client_properties
+from topicshift.adapters.kafka.python_client import admin_client
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
@@ -31,17 +26,6 @@ from topicshift.core.errors import (
     Transient,
     Unreadable,
 )
-
-__all__ = [
-    "Connection",
-    "check_config",
-    "client_config",
-    "from_airflow_extra",
-    "is_secret",
-    "kafka_python_config",
-    "load_client_properties",
-    "redact",
-]
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")

@@ -10,6 +10,7 @@ from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.futures import outcome, run, settle
+from topicshift.adapters.kafka.topics import topic_id_text
 from topicshift.core.errors import NotFound
 from topicshift.core.kafka.cluster import PartitionOffsets
 
@@ -35,11 +36,6 @@ class TopicIdentity:
     partitions: int
 
 
-def uuid_text(value: object) -> str:
-    """A topic id as Kafka's own tools print it; confluent-kafka prints ``+`` and ``/`` for their ``-`` and ``_``."""
-    return str(value).replace("+", "-").replace("/", "_").rstrip("=")
-
-
 async def observe_topic(conn: Connection, topic: str) -> TopicIdentity | None:
     """Id and partition count, None when the broker says that there is no such topic. Never creates one.
 
@@ -58,7 +54,7 @@ async def observe_topic(conn: Connection, topic: str) -> TopicIdentity | None:
         raise error
     assert described is not None
     partitions = [p.id for p in described.partitions]
-    return TopicIdentity(topic, uuid_text(described.topic_id), max(partitions, default=-1) + 1)
+    return TopicIdentity(topic, topic_id_text(described.topic_id), max(partitions, default=-1) + 1)
 
 
 async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
