@@ -25,9 +25,6 @@ _SETTINGS = {
 }
 
 
-_shipped: set[str] = set()
-
-
 def get_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this job; master and jars come from ``spark-submit``.
 

@@ -21,7 +21,7 @@ from topicshift.core.fence.record import Broken, FenceRecord, compare
 from topicshift.core.kafka.cluster import Acl, ActiveProducer, PartitionOffsets, Transaction
 
 TOPIC, TOPIC_ID, PARTITIONS, NOW_MS = "payments", "AAAAAAAAAAAAAAAAAAAAAA", 2, 1_700_000_000_000
-SETTINGS = FenceSettings(settle_s=0.5, samples=2, poll_s=0.1)
+SETTINGS = FenceSettings(settle_s=0.5, samples=2)
 
 
 def ends(*values: int | None) -> dict[int, PartitionOffsets]:

@@ -45,8 +45,6 @@ class FenceSettings(Model):
 
     settle_s: float = Field(default=0.5, gt=0, le=600)
     samples: int = Field(default=2, ge=2, le=100)
-    poll_s: float = Field(default=0.1, gt=0, le=10)
-    deadline_s: float = Field(default=60.0, gt=0)
     max_transaction_timeout_s: float = Field(default=900.0, gt=0)
     """The brokers' ``transaction.max.timeout.ms``: how long a transaction that no coordinator shows is waited for."""
 
