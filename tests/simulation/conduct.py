@@ -91,6 +91,35 @@ def one_seat(facts: Facts) -> Iterator[Violation]:
             del held[e["migration"]]
 
 
+_FORWARD = ("create_target", "arm", "lengthen_retention", "fence", "switch_producers", "switch_consumer")
+"""Rows of acts that bring a migration nearer to the target."""
+
+
+def _goes_forward(e: Event) -> bool:
+    return e.what == "row" and e["state"] == "intended" and e["step"].split(":")[0] in _FORWARD
+
+
+def over_is_over(facts: Facts) -> Iterator[Violation]:
+    """A migration that has ended goes no further, unless its run takes its topics anew."""
+    ended: dict[str, str] = {}
+    for e in facts.events:
+        if e.what == "state":
+            ended.pop(e["migration"], None)
+            if e["state"] != "open" and not e["active"]:
+                ended[e["migration"]] = e["state"]
+        elif _goes_forward(e) and e["migration"] in ended:
+            yield Violation(
+                "over", f"{e['by']} begins {e['step']} of a migration that is {ended[e['migration']]}", e.at
+            )
+
+
+def resuming_goes_back(facts: Facts) -> Iterator[Violation]:
+    """Whoever is asked to resume on the source does nothing towards the target."""
+    for e in facts.events:
+        if _goes_forward(e) and ".resume" in e["by"]:
+            yield Violation("resume", f"{e['by']} was to resume on the source, and begins {e['step']}", e.at)
+
+
 # ------------------------------------------------------------------------------------------------ 7: the freeze
 
 
@@ -199,6 +228,8 @@ RULES = (
     old_epochs_write_nothing,
     sends_while_seated,
     one_seat,
+    over_is_over,
+    resuming_goes_back,
     freezes_end_in_time,
     one_freeze_a_try,
     denied_is_denied,

@@ -58,12 +58,12 @@ def _wrap(target: str, around: Callable[[Any], Any]) -> Patch:
 
 
 _SHOWN_BY: dict[str, Wish] = {
-    "forward.resumed_here": Wish(hands=("consumer_crash@freeze",)),
+    "forward.ended": Wish(calm=True, hands=("rollback_asked@create_target", "second_advancer@rollback")),
+    "forward.nothing_to_resume": Wish(calm=True, hands=("resume_asked@create_target",)),
+    "forward.resumed_here": Wish(calm=True, hands=("stray_write_source@fence",)),
     "forward.budget": Wish(manual=True, calm=True, hands=("consumer_crash@freeze", "consumer_crash@freeze")),
     "forward.asked_to_resume": Wish(calm=True, hands=("run_deleted@freeze",)),
-    "resume.nobody_on_target": Wish(
-        hands=("resume_asked@switch_producers", "marked_failed@switch_producers"), kinds=("late@routes.write",)
-    ),
+    "resume.nobody_on_target": Wish(calm=True, hands=("point_in_flight",)),
     "forward.switch_in_time": Wish(hands=("point_stuck",)),
     "forward.order_proven": Wish(calm=True),
     "forward.fence_proven": Wish(calm=True),

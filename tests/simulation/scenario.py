@@ -26,7 +26,9 @@ PEOPLES_HANDS = (
 )  # fmt: skip
 
 
-SPECIAL = frozenset({"plan_changes", "point_stuck", "route_away_early", "says_no", "seeds_forgotten"})
+SPECIAL = frozenset(
+    {"plan_changes", "point_stuck", "point_in_flight", "route_away_early", "says_no", "seeds_forgotten"}
+)
 """Wishes that are no hands of their own."""
 
 
@@ -118,6 +120,9 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         hands = [Hand("seeds_expired", rng.uniform(0.6, 2.4), "switch_consumer:g0")]
     if "route_away_early" in wish.hands:
         hands = [Hand("route_unreadable", rng.uniform(0.0, 2.0), "", rng.uniform(40.0, 60.0))]
+    if "point_in_flight" in wish.hands:
+        faults.append(Fault("late", "routes", "write", 3, rng.uniform(0.3, 1.4)))
+        hands += [Hand("resume_asked", rng.uniform(0.0, 0.5), "switch_producers") for _ in range(2)]
     if "says_no" in wish.hands:
         base = replace(base, approvals="required")
     for kind in wish.kinds:

@@ -32,6 +32,10 @@ class SimJournal(FakeJournal):
         super()._append(row, kind, actor, data, at)
         if kind in ("claimed", "reopened", "taken_over", "renewed", "seat_taken_over", "replaced"):
             self.history.add("journal", "epoch", migration=row.migration_id, epoch=row.epoch)
+        if kind in ("claimed", "reopened"):
+            self.history.add("journal", "state", migration=row.migration_id, state="open", active=False)
+        elif kind == "state":
+            self.history.add("journal", "state", migration=row.migration_id, state=data["state"], active=data["active"])
         if kind in ("claimed", "reopened", "state", "replaced"):
             self._tell_holders()
         elif kind == "plan":

@@ -31,6 +31,10 @@ def row(at: float, step: str, state: str = "done", **more: Any) -> Line:
     return at, "journal", "row", data | more
 
 
+def state(at: float, name: str) -> Line:
+    return at, "journal", "state", {"migration": "m", "state": name, "active": False}
+
+
 def hand(at: float, name: str, who: str = "person") -> Line:
     return at, who, "hand", {"hand": name, "did": True, "amount": 0.0}
 
@@ -73,6 +77,8 @@ def left(unread: int, *, released: bool) -> Line:
         ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
         ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
         ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
+        ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
+        ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
         ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
         ("freezes_end_in_time", [BEGUN, hand(15.0, "run_deleted"), row(60.0, "freeze", "undone")], {}),
         ("freezes_end_in_time", [BEGUN], {}),
@@ -107,6 +113,8 @@ STEP = SimpleNamespace(kind="clock_step")
         [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
         [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
         [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],
+        [state(20.0, "rolled_back"), state(21.0, "open"), row(22.0, "create_target", "intended")],
+        [row(21.0, "arm", "intended"), row(22.0, "freeze", "intended", by="command.resume.1"), row(23.0, "freeze")],
         [BEGUN, row(75.0, "freeze", "undoing")],
         [BEGUN, row(30.0, "switch_producers", "intended"), row(200.0, "freeze")],
         [BEGUN, (20.0, "p", "killed", {}), row(200.0, "freeze", "undone")],
