@@ -131,7 +131,64 @@ AUDIT: dict[str, tuple[str, ...]] = {
     "a step's name | the row of a step is not what the trail says": ("test_ways_in_which_a_step_and_the_trail_differ",),
 }
 
-PAGES = {"drain.md": PROMISES, "proofs.md": PROOFS, "audit.md": AUDIT}
+ROUTE: dict[str, tuple[str, ...]] = {
+    "**`topicshift route init`**": (
+        "test_both_topics_are_made_once_and_as_the_protocol_says",
+        "test_wrong_configs_are_found_before_they_are_relied_on_and_mended",
+    ),
+    "**not understood**": ("test_no_bytes_in_the_route_topics_harm_anybody_but_their_own_key",),
+    "**The record with the highest epoch is the truth, wherever it lies in the log.**": (
+        "test_a_higher_epoch_wins_and_a_lower_one_in_the_log_is_ignored",
+    ),
+    "starts at the **log start**, whatever `auto.offset.reset` says": (
+        "test_a_group_is_switched_and_loses_nothing_with_latest",
+    ),
+    "whose stamp is not lower is **void**": (
+        "test_a_point_that_was_stamped_too_late_is_void_for_all_and_the_orchestrator_starts_over",
+    ),
+    "the logical topic's own name is the active": ("test_without_a_record_the_logical_topic_is_written_to",),
+    "once it has made a **settled look past its end**": (
+        "test_a_point_that_was_stamped_in_time_is_obeyed_by_all_however_late_it_is_committed",
+    ),
+    "a wall clock that jumped all make the contact old": (
+        "test_a_process_that_slept_through_the_switch_writes_nothing_to_the_old_topic",
+        "test_elapsed_is_the_larger_of_the_two_clocks",
+    ),
+    "The bound is **10 s while the route is armed, else 15": (
+        "test_an_unreadable_route_stops_nobody_until_it_is_armed",
+        "test_an_armed_producer_goes_blind_after_10_s_without_contact_and_an_unarmed_one_after_15_min",
+    ),
+    "**Everything it accepted is delivered or has failed for good, and it writes nothing.**": (
+        "test_a_pause_is_acknowledged_by_all_and_nothing_is_written_after_it",
+    ),
+    "a member that runs **stays where it is**": ("test_a_consumer_that_cannot_read_the_route_goes_on",),
+    "**is out of the group**": ("test_a_stopped_group_leaves_and_goes_on_where_it_is_pointed",),
+    "A static member (`group.instance.id`) sends no LeaveGroup": (
+        "test_a_static_member_says_paused_only_once_its_group_counts_it_no_more",
+    ),
+    "**by a thread that no flush holds up**": ("test_callbacks_of_the_application_never_hold_up_the_pause",),
+    "**It is no proof that nothing is written.**": (
+        "test_what_was_taken_before_a_sleep_is_caught_by_the_moving_ends",
+        "test_what_was_taken_before_a_sleep_is_held_by_the_deny",
+    ),
+    "and the migration waits and names the instance": (
+        "test_a_killed_client_is_unknown_by_name",
+        "test_an_instance_with_a_wrong_picture_of_the_brokers_clock_blocks_by_name",
+    ),
+    "- **left out**: silent, and its last word was `paused`": (
+        "test_one_that_is_killed_after_it_paused_holds_up_nothing",
+    ),
+    "- **gone**: it said so": ("test_good_bye_counts_as_stopped_and_a_closed_producer_takes_nothing",),
+    "makes that instance": ("test_a_bad_acknowledgement_of_this_topic_is_unknown_by_name_until_it_is_dismissed",),
+    "**The write fence spares route producers.**": (
+        "test_a_producer_on_the_route_is_never_denied_and_that_is_said",
+        "test_a_producer_that_the_brokers_know_by_another_name_blocks_by_name",
+    ),
+    "**An instance that starts while the route cannot be": ("test_an_unreadable_route_stops_nobody_until_it_is_armed",),
+    "**up to the high watermark**": ("test_a_transaction_left_open_hides_nothing_and_is_ended",),
+}
+
+PAGES = {"drain.md": PROMISES, "proofs.md": PROOFS, "audit.md": AUDIT, "route-protocol.md": ROUTE}
 
 
 @pytest.mark.parametrize("name", PAGES)
