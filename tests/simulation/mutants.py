@@ -251,6 +251,13 @@ _mutant(
     hands=("resume_asked", "run_paused"),
 )
 _mutant(
+    "strangers not looked for",
+    "an application that joins the route after the plan is paused with the others, and denied",
+    _swap("topicshift.acts.observe.strays", lambda spec, followers: ()),
+    20,
+    hands=("stranger_joins",),
+)
+_mutant(
     "seeded once",
     "the first offsets of a group are not looked at again",
     _wrap(

@@ -26,8 +26,12 @@ PEOPLES_HANDS = (
 )  # fmt: skip
 
 
+DRAWN = sorted(HANDS.keys() - {"undeclared_follower"})
+"""Hands of outsiders that any scenario may hold; a stranger on the route keeps the gate shut for good."""
+
 SPECIAL = frozenset(
     {"plan_changes", "point_stuck", "point_in_flight", "route_away_early", "says_no", "seeds_forgotten"}
+    | {"stranger_joins"}
 )
 """Wishes that are no hands of their own."""
 
@@ -107,7 +111,7 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     count = rng.choice((1, 3, 6, 10)) * (weight > 0)
     faults = port_faults.draw(rng, count)
     hands = [_app_fault(rng) for _ in range(rng.choice((0, 1, 1, 2)) * (weight > 0))]
-    hands += [_hand(rng, rng.choice(sorted(HANDS))) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
+    hands += [_hand(rng, rng.choice(DRAWN)) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_wished(rng, n) for n in wish.hands if n not in SPECIAL]
     if "plan_changes" in wish.hands:
@@ -118,6 +122,8 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     if "seeds_forgotten" in wish.hands:
         base = replace(base, shape=replace(base.shape, groups=1, manual_groups=1, resets=("latest",)))
         hands = [Hand("seeds_expired", rng.uniform(0.6, 2.4), "switch_consumer:g0")]
+    if "stranger_joins" in wish.hands:
+        hands = [Hand("undeclared_follower", rng.uniform(0.1, 1.0), "create_target"), Hand("run_paused", 0.5, "fence")]
     if "route_away_early" in wish.hands:
         hands = [Hand("route_unreadable", rng.uniform(0.0, 2.0), "", rng.uniform(40.0, 60.0))]
     if "point_in_flight" in wish.hands:

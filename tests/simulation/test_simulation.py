@@ -41,6 +41,7 @@ CAUGHT = [
     "unarmed goes blind",
     "wall clocks believed",
     "seeded once",
+    "strangers not looked for",
 ]
 
 

@@ -76,6 +76,7 @@ class World:
                 made.topic = self.source
             self.consumers.append(made or ConsumerApp(self, group, group, reset, coordinator))
         self.rogues: list[Rogue] = []
+        self.strangers: list[ProducerApp] = []
         self._starts: list[Callable[[], None]] = []
         self._skews = iter(shape.skews * 20)
 
@@ -244,6 +245,15 @@ def _reader(world: World) -> object:
     return True
 
 
+def _stranger(world: World) -> object:
+    """An application that nobody declared starts to follow the route."""
+    from .apps import ProducerApp
+
+    world.strangers.append(ProducerApp(world, "px", "User:rogue"))
+    world.strangers[-1].start(["pxk"])
+    return True
+
+
 def _route_gone(world: World) -> object:
     world.routes.forget()
     return True
@@ -263,6 +273,7 @@ HANDS: dict[str, Callable[[World], object]] = {
     "seeds_expired": _expire("target"),
     "undeclared_writer": _rogue,
     "undeclared_group": _reader,
+    "undeclared_follower": _stranger,
     "route_gone": _route_gone,
 }
 """What outsiders do to the cluster."""
