@@ -201,13 +201,17 @@ class ParticipantState:
 
 @dataclass(frozen=True)
 class ControlContext:
-    """The migration on whose behalf a controller acts. ``epoch`` is the journal's; ``lease_until`` ends a pause."""
+    """The migration on whose behalf a controller acts. ``epoch`` is the journal's; ``lease_until`` ends a pause.
+
+    ``producers_on`` is the topic on which the journal says that producers are, None while it cannot tell.
+    """
 
     migration: str
     source: str
     target: str
     epoch: int
     lease_until: datetime | None = None
+    producers_on: str | None = None
 
 
 @runtime_checkable

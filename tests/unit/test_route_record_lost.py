@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from topicshift.core.errors import Refused
@@ -25,6 +27,21 @@ def test_a_release_after_the_loss_leaves_producers_where_they_were_switched() ->
         "ga": ("orders-v2", "orders"),
         "gb": ("orders-v2", "orders"),
     }
+
+
+@pytest.mark.parametrize("producer", [[], [ack("p", "orders", epoch=1)], [ack("p", "orders-v2", status=Status.PAUSED)]])
+def test_producers_that_slept_or_died_since_are_where_the_journal_has_them(producer: list[Ack]) -> None:
+    acks = [*producer, ack("b", "orders", group="gb")]
+    written = point_groups(remembered("orders", "orders", acks, "orders-v2"), ACT, ["gb"], "orders-v2")
+    assert written is not None and (written.active, written.epoch) == ("orders-v2", 6)
+
+
+def test_before_the_switch_they_are_on_the_source_and_in_between_nobody_knows() -> None:
+    acks = [ack("b", "payments-v2", group="gb")]
+    found = remembered("payments", "payments-v2", [replace(a, logical="payments") for a in acks], "payments-v2")
+    assert found is not None and found.active == "payments-v2", "not the name that the application knows"
+    with pytest.raises(Refused, match="no producer is alive"):
+        remembered("orders", "orders", [ack("b", "orders", group="gb")], None)
 
 
 def test_nobody_has_obeyed_a_route_yet() -> None:

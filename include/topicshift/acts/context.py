@@ -170,6 +170,7 @@ class MigrationContext:
     actor: str = "topicshift"
     begin_by: datetime | None = None
     seat: Seat | None = None
+    producers_on: str | None = None
     memory: Memory = field(default_factory=Memory)
     controllers: dict[str, Controller] = field(default_factory=dict)
 
@@ -228,7 +229,16 @@ class MigrationContext:
             )
         if self.claim.epoch != self.row.epoch:
             self.claim = replace(self.claim, epoch=self.row.epoch)
-        return self.record()
+        record = self.record()
+        switch = record.at(Row.SWITCH_PRODUCERS)
+        self.producers_on = (
+            self.row.target
+            if switch is StepState.DONE
+            else None
+            if record.in_effect(Row.SWITCH_PRODUCERS)
+            else self.row.source
+        )
+        return record
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
@@ -320,7 +330,9 @@ class MigrationContext:
     def control(self, lease_until: datetime | None = None) -> ControlContext:
         """The context for a controller's act; ``lease_until`` ends a pause."""
         row = self.row
-        return ControlContext(row.migration_id, row.source, row.target, self.claim.epoch, lease_until)
+        return ControlContext(
+            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, self.producers_on
+        )
 
     def manual(self, participant: Participant) -> bool:
         """Whether a person moves it."""

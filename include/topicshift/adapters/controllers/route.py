@@ -195,7 +195,7 @@ class RouteController:
                 None if left is None else int(left.total_seconds() * 1000),
                 acked,
             )
-            base = route or remembered(logical, ctx.source, self._live(logical))
+            base = route or remembered(logical, ctx.source, self._live(logical), ctx.producers_on)
             wanted = decide(base, act)
             if wanted is None:
                 return None

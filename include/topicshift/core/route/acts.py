@@ -49,22 +49,26 @@ def obeyed_epoch(route: Route | None, acks: Iterable[Ack]) -> int:
     return max((a.epoch for a in acks if a.epoch <= most), default=0)
 
 
-def remembered(logical: str, source: str, acks: Iterable[Ack]) -> Route | None:
+def remembered(logical: str, source: str, acks: Iterable[Ack], producers_on: str | None = None) -> Route | None:
     """A route whose record was lost, as its live instances still obey it; None where nobody has obeyed one.
 
-    Without it the next act would begin from nothing, and send producers that were switched back to the source. Raises
-    ``Refused`` where instances differ, or stand in a pause whose end is lost with the record.
+    Without it the next act would begin from nothing, and send producers that were switched back to the source.
+    ``producers_on`` is where the journal has them: a producer may have slept since, or none may be alive. Raises
+    ``Refused`` where instances differ, or stand in a pause whose end is lost with the record, and where nobody tells
+    the topic of the producers.
     """
     obeyed = [a for a in acks if a.logical == logical and a.epoch > 0 and a.status is not Status.GONE]
     if not obeyed:
         return None
-    topics = {a.topic for a in obeyed if a.role == "producer"}
+    switched = producers_on if producers_on != source else None
+    topics = {switched} if switched else {a.topic for a in obeyed if a.role == "producer"}
     reads: dict[str, set[str]] = {}
     for a in obeyed:
         if a.group is not None:
             reads.setdefault(a.group, set()).add(a.topic)
     mixed = [g for g, on in sorted(reads.items()) if len(on) > 1]
-    paused = sorted(a.instance for a in obeyed if a.status in (Status.PAUSED, Status.FLUSHING))
+    told = [a for a in obeyed if a.role == "consumer" or not switched]
+    paused = sorted(a.instance for a in told if a.status in (Status.PAUSED, Status.FLUSHING))
     if len(topics) > 1 or mixed or paused:
         what = f"producers write to {', '.join(sorted(topics))}" if len(topics) > 1 else ""
         what = what or (f"{', '.join(paused[:5])} are paused" if paused else f"{', '.join(mixed)} are on two topics")
@@ -73,7 +77,12 @@ def remembered(logical: str, source: str, acks: Iterable[Ack]) -> Route | None:
             "be told. Wait until they agree, or write the route anew: topicshift route set."
         )
     groups = {g: GroupRoute(t, came_from=source if t != source else None) for g, on in reads.items() for t in on}
-    active = next(iter(topics), logical)
+    active = next(iter(topics), producers_on)
+    if active is None:
+        raise Refused(
+            f"The record of the route of {logical} was lost, no producer is alive, and this migration was about to "
+            "switch them, so where they are to write cannot be told. Write the route anew: topicshift route set."
+        )
     return Route(logical, active, State.OPEN, max(a.epoch for a in obeyed), groups=groups)
 
 
