@@ -42,6 +42,7 @@ for path in sys.argv[1:]:
             "doc": bool(dag.doc_md),
             "catchup": dag.catchup,
             "timetable": type(dag.timetable).__name__,
+            "every": str(getattr(dag.timetable, "delta", getattr(dag.timetable, "_delta", ""))),
             "params": list(dag.params),
         }
 print(json.dumps({"dags": out, "modules": sorted(set(sys.modules) - before)}))
@@ -164,6 +165,12 @@ def test_spark_runs_as_spark_submit_tasks(parsed: Any) -> None:
         tasks = parsed["dags"][dag_id]["tasks"]
         spark = {t for t, facts in tasks.items() if facts["operator"] == "SparkSubmitOperator"}
         assert spark == {"plan.key_rehash_impact", "verify_drain.drain_verification", "verify.order_proof"}
+
+
+def test_the_watch_over_freezes_runs_seldom_by_itself(parsed: Any) -> None:
+    """While nothing is moved: each run of it is a task that looks at one table and is skipped."""
+    every = parsed["dags"]["topic_resume_on_source"]["every"]
+    assert every == "0:15:00", "96 runs a day; a migration that goes towards its freeze has a run of its own"
 
 
 def test_a_spec_with_a_window_is_scheduled_and_only_that(parsed: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -20,6 +21,7 @@ from topicshift_airflow.triggers import journal as triggers
 from topicshift_airflow.triggers.journal import AnswerTrigger, ClockTrigger, FreezeTrigger
 
 LATER = 4_000_000_000.0
+LOOK_EVERY_S = triggers.LOOK_EVERY_S
 
 
 @pytest.fixture
@@ -96,3 +98,50 @@ def test_the_watch_sees_the_end_of_a_run_and_outlasts_a_journal_that_fails(
     after_looks(monkeypatch, 5, lambda: alive.__setitem__(0, False))
     assert asyncio.run(first(FreezeTrigger(migration_id=world.claim.migration_id))) == {"status": "abandoned"}
     assert not failures
+
+
+def watched(airflow: Airflow, monkeypatch: pytest.MonkeyPatch, until_s: float, ends_at_s: float = 1e9) -> Any:
+    """Let the watch look for so many seconds, with a run that ends after some: (seconds, looks, questions to Airflow,
+    event)."""
+    world, seen = airflow.world, {"at": 0.0, "looks": 0, "asked": 0}
+    real, current = asyncio.sleep, world.journal.current
+
+    class Over(Exception): ...
+
+    async def sleep(seconds: float) -> None:
+        seen["at"] += seconds
+        if seen["at"] > until_s:
+            raise Over
+        await real(0)
+
+    def alive(_: str) -> bool:
+        seen["asked"] += 1
+        return seen["at"] < ends_at_s
+
+    def look(migration_id: str) -> Any:
+        seen["looks"] += 1
+        return current(migration_id)
+
+    event = None
+    with monkeypatch.context() as patch, contextlib.suppress(Over):
+        patch.setattr(triggers, "LOOK_EVERY_S", LOOK_EVERY_S)
+        patch.setattr(world.journal, "current", look)
+        patch.setattr(abandoned, "owner_alive", alive)
+        patch.setattr(abandoned, "datetime", type("D", (), {"now": staticmethod(lambda _: world.clock.now())}))
+        patch.setattr(asyncio, "sleep", sleep)
+        event = asyncio.run(first(FreezeTrigger(migration_id=world.claim.migration_id)))
+    return seen["at"], seen["looks"], seen["asked"], event
+
+
+def test_a_run_that_ends_in_the_freeze_is_noticed_in_seconds_and_before_it_the_watch_costs_little(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = airflow.world
+    world.answer(world.asks(until=Step.APPROVE))
+    airflow.until(Step.CREATE_TARGET)
+    at, looks, asked, event = watched(airflow, monkeypatch, 3600)
+    assert event is None and at > 3600
+    assert (looks, asked) == (1800, 120), "an hour before the freeze: rows of the journal, and seldom Airflow"
+    airflow.until(Step.STOP_PRODUCERS)
+    at, _, _, event = watched(airflow, monkeypatch, 3600, ends_at_s=100)
+    assert event == {"status": "abandoned"} and at - 100 <= LOOK_EVERY_S
