@@ -57,6 +57,8 @@ def test_a_quiet_source_is_fenced_within_the_settle_time_and_a_bit() -> None:
     assert record.exempt_principals == ["User:billing", "User:checkout"]
     assert len(record.samples) >= 2 and record.samples[-1].ended_s <= 0.8
     assert w.evidence.read(w.claim.migration_id, "fence.json") == record.model_dump_json(indent=2).encode()
+    assert any("acks=0" in note and "error 31" in note for note in record.notes), "what a DENY does unseen is on record"
+    assert any("acks=0" in line for line in w.said)
     assert not w.cluster.may("User:batch", "WRITE", SOURCE) and w.cluster.may("User:checkout", "WRITE", SOURCE)
 
 

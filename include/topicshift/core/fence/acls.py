@@ -142,6 +142,13 @@ def deny_write(topic: str, principal: str) -> Acl:
     return Acl("TOPIC", topic, "LITERAL", principal, "*", "WRITE", "DENY")
 
 
+DROPPED = (
+    "Under a DENY a producer with acks=0 is told that each record was written, and every one is dropped; an idempotent "
+    "producer that starts under it and may write to no other topic ends with error 31 for good."
+)
+"""What a DENY does that its producers may not notice."""
+
+
 def deny_bindings(
     acls: Iterable[Acl],
     source: str,
@@ -201,7 +208,8 @@ def deny_bindings(
         f"{a.principal} may write since the plan was approved, and is not denied: nobody has accepted that."
         for a in sorted(late)
     ]
-    return DenyPlan(tuple(a for a in wanted if a not in late), tuple(notes))
+    given = tuple(a for a in wanted if a not in late)
+    return DenyPlan(given, (*notes, *([DROPPED] if given else [])))
 
 
 def wide_deny(acls: Iterable[Acl], source: str) -> DenyPlan:
@@ -215,7 +223,7 @@ def wide_deny(acls: Iterable[Acl], source: str) -> DenyPlan:
     if not any(a.permission == "ALLOW" for a in concerning(acls, source)):
         return DenyPlan((), (_uncovered(source, "ALLOW"),))
     wanted = deny_write(source, ANYBODY)
-    notes = ("Super users of the cluster cannot be denied; a write of theirs shows in the ends of the source.",)
+    notes = ("Super users of the cluster cannot be denied; a write of theirs shows in the ends of the source.", DROPPED)
     return DenyPlan(() if wanted in acls else (wanted,), notes)
 
 
