@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from topicshift.acts.advance import Waiting
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.core.drain.names import suffix
-from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.words import Step
+from topicshift.core.engine.words import Ask, Step
 
 FROZEN_S, CALM_S, LATE_S = 2.0, 10.0, 15.0
 """Seconds to the next look: while producers stand still, while nobody is held up, and where Kafka ends it by itself."""
@@ -21,12 +21,15 @@ LONG = timedelta(days=2)
 """Longest wait of one trigger where nothing ends it; the task looks then and waits on."""
 
 
-def trigger_for(ctx: MigrationContext, decision: Decision, consumer: str, *, woken: bool) -> Any:
+def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken: bool) -> Any:
     """The trigger that fits. ``woken``: this task has waited before, so it waits a little longer before it looks."""
     from topicshift_airflow.triggers.journal import ClockTrigger
 
+    decision = waiting.decision
     if decision.rule in ("gate", "verifier_started"):  # the verifier's own task starts it, and starts it anew
-        return _gate(ctx, pause_s=4.0 if woken else 1.0)
+        # Producers that a person has stopped stand still: nobody waits for the groups any more.
+        stopped = waiting.view.answer(Ask.STOP_BY_HAND).said == "yes"
+        return _gate(ctx, drain=not stopped, pause_s=4.0 if woken else 1.0)
     if decision.rule == "drained" and decision.step is Step.DRAIN:
         return _drain(ctx, consumer)
     now = ctx.clock.now()
@@ -52,13 +55,14 @@ def _common(ctx: MigrationContext, consumer: str, deadline: datetime) -> dict[st
     }
 
 
-def _gate(ctx: MigrationContext, *, pause_s: float) -> Any:
+def _gate(ctx: MigrationContext, *, drain: bool, pause_s: float) -> Any:
     from topicshift_airflow.triggers.drain import GateTrigger
 
     return GateTrigger(
         **_common(ctx, "", ctx.begin_by or ctx.clock.now() + LONG),
         budget_s=ctx.spec.freeze_budget.total_seconds(),
         pause_s=pause_s,
+        drain=drain,
         owner=ctx.claim.owner,
         epoch=ctx.claim.epoch,
         alarm_after_s=max(GATE_ALARM_S, ctx.spec.alarm_after.total_seconds()),

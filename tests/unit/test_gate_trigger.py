@@ -66,6 +66,20 @@ def test_it_opens_when_everything_is_ready(trigger: GateTrigger) -> None:
     assert wait(trigger) == {"status": "ready"}
 
 
+def test_where_producers_stand_still_already_only_the_verifier_counts(
+    trigger: GateTrigger, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was stopped by hand must not wait for a group that falls behind somebody who writes on."""
+    monkeypatch.setattr(Gate, "add", lambda *_: SimpleNamespace(waits=("ledger is behind",), seconds={}))
+    trigger.drain = False
+    assert wait(trigger) == {"status": "ready"}
+    real = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda _=0: real(0))
+    states = [("gone", "why"), ("starting", ""), ("ready", "")]
+    monkeypatch.setattr(verifier, "state", lambda: states.pop(0))
+    assert wait(trigger) == {"status": "ready"} and not states
+
+
 def test_after_its_time_the_task_is_woken_to_say_so(trigger: GateTrigger) -> None:
     trigger.deadline = NOW.timestamp()
     assert wait(trigger) == {"status": "deadline"}

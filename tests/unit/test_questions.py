@@ -12,6 +12,7 @@ from topicshift.core.engine.words import Act, Ask, Row, Step
 from topicshift_airflow.operators.advance import QUESTION_DAG, AdvanceOperator
 from topicshift_airflow.operators.end import AnswerQuestion
 from topicshift_airflow.questions import Question, mark_of
+from topicshift_airflow.triggers.drain import GateTrigger
 from topicshift_airflow.triggers.journal import AnswerTrigger
 
 REQUIRED = {"plan": "required", "cutover": "auto", "retire": "auto"}
@@ -112,6 +113,20 @@ def test_groups_that_are_asked_about_side_by_side_are_answered_each_for_itself(
     airflow.answered(tasks[0], asked[0], asked[0].yes)
     assert airflow.world.state(Row.SWITCH_GROUP, "ledger-g") == "intended"
     assert airflow.world.state(Row.SWITCH_GROUP, "fraud-g") is None, "nobody has stopped fraud"
+
+
+def test_a_verifier_that_dies_while_people_stop_producers_is_all_that_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    airflow = Airflow(monkeypatch, producers=[{"name": "checkout", "kind": "manual"}])
+    airflow.until(Step.STOP_PRODUCERS, leave=frozenset((Ask.STOP_BY_HAND, Act.BEGIN_FREEZE)))
+    fence = AdvanceOperator(task_id="fence", until=Step.STOP_PRODUCERS, through=Step.SWITCH_PRODUCERS)
+    question = airflow.asked(fence)
+    airflow.world.verifier.dies()
+    parked = airflow.answered(fence, question, question.yes)
+    assert isinstance(parked, TaskDeferred) and isinstance(parked.trigger, GateTrigger) and not parked.trigger.drain
+    airflow.world.verifier.start()
+    assert fence.resume(airflow.context(fence), {"status": "ready"})["fence_offsets_sum"] == 30
 
 
 def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing can be done now. ``decision`` says what is waited for; ``other`` names another advancer that acts."""
+    """Nothing can be done now. ``decision`` says what is waited for, decided on ``view``; ``other`` names another
+    advancer that acts."""
 
     decision: Decision
+    view: View
     other: str = ""
 
     @property
@@ -125,7 +127,7 @@ def advance(
         # An act that changed no row was performed once more: that is a way of waiting.
         _say(ctx, other or decision.why)
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
-            return Waiting(decision, other or "")
+            return Waiting(decision, view, other or "")
         ctx.clock.sleep(POLL_S if record.freeze is not None else CALM_POLL_S)
 
 

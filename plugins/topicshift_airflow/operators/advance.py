@@ -173,7 +173,7 @@ class AdvanceOperator(HITLOperator):
                 return self._done(ctx, outcome)
             if isinstance(outcome, Waiting):
                 self.waits(ctx, outcome)
-                trigger, question = trigger_for(ctx, outcome.decision, self.consumer, woken=woken), None
+                trigger, question = trigger_for(ctx, outcome, self.consumer, woken=woken), None
             else:
                 question = question_of(ctx, outcome)
                 record_question(ctx, outcome.ask, outcome.subject, outcome.about, question.subject)

@@ -74,7 +74,8 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready.
 
-    ``owner`` and ``epoch`` are the run's claim: a gate that stays shut for ``alarm_after_s`` tells people.
+    ``owner`` and ``epoch`` are the run's claim: a gate that stays shut for ``alarm_after_s`` tells people. ``drain``
+    False: the groups are not waited for, only the verifier.
     """
 
     budget_s: float
@@ -82,6 +83,7 @@ class GateTrigger(_DrainWait):
     epoch: int
     alarm_after_s: float
     pause_s: float = 1.0
+    drain: bool = True
 
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
@@ -98,13 +100,14 @@ class GateTrigger(_DrainWait):
         try:
             while True:
                 at = taker.now().timestamp()
+                waits = list[str]()
                 try:
-                    decision = gate.add(await taker.take(second_sample=False), at)
+                    if self.drain:
+                        waits += gate.add(await taker.take(second_sample=False), at).waits
+                    waits += await asyncio.to_thread(self._verifier)
                 except Transient as error:
                     # A broker that is restarted in these hours: unknown keeps the gate shut, and ends nothing.
                     waits = [str(error)]
-                else:
-                    waits = [*decision.waits, *await asyncio.to_thread(self._verifier)]
                 if not waits or at >= self.deadline:
                     await alarms.gate("")
                     return {"status": "deadline" if at >= self.deadline else "ready"}
