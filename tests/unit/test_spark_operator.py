@@ -206,10 +206,13 @@ def test_half_a_result_is_none(run: Any) -> None:
 
 
 def test_a_stale_result_is_never_taken(run: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "fixed"
-    run(writes("proven"), result_folder=str(folder))
+    class Fixed(SparkJobOperator):
+        def output_folder(self, context: Any) -> Path:
+            return tmp_path / "fixed"
+
+    run(writes("proven"), Fixed)
     with pytest.raises(AirflowException, match="left no result"):
-        run(lambda _: 0, result_folder=str(folder))
+        run(lambda _: 0, Fixed)
 
 
 def test_each_try_has_a_folder_of_its_own(run: Any, context: dict[str, Any]) -> None:

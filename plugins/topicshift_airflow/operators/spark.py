@@ -62,20 +62,16 @@ class SparkJobOperator(BaseOperator):
     :param conn_id: Airflow connection of the Spark master; ``local[*]`` where it does not exist (templated)
     :param conf: further Spark settings (templated)
     :param driver_memory: heap of the driver, which with ``local[*]`` is the executor too (templated)
-    :param result_folder: folder for the result; by default one of this run, task and try, so that the result of an
-        earlier try is never taken for this one's (templated)
 
     A subclass may override :meth:`before` (which may skip the task), :meth:`arguments`, :meth:`kafka_config`,
     :meth:`output_folder` and :meth:`after`. The task may be cleared and run again at any time.
     """
 
-    template_fields: Sequence[str] = (
-        "job_args", "kafka_conn_id", "conn_id", "conf", "driver_memory", "executor_memory", "result_folder",
-    )  # fmt: skip
+    template_fields: Sequence[str] = ("job_args", "kafka_conn_id", "conn_id", "conf", "driver_memory")
     custom_operator_name = "SparkSubmitOperator"
     ui_color = "#f7e8d8"
 
-    def __init__(  # noqa: PLR0913 - an operator has an argument a setting
+    def __init__(
         self,
         *,
         job: str,
@@ -84,8 +80,6 @@ class SparkJobOperator(BaseOperator):
         conn_id: str = "spark_default",
         conf: Mapping[str, str] | None = None,
         driver_memory: str | None = "2g",
-        executor_memory: str | None = None,
-        result_folder: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,8 +91,6 @@ class SparkJobOperator(BaseOperator):
         self.conn_id = conn_id
         self.conf = dict(conf or {})
         self.driver_memory = driver_memory
-        self.executor_memory = executor_memory
-        self.result_folder = result_folder
         self._running: TopicshiftSparkOperator | None = None
         self._secrets: Path | None = None
 
@@ -118,9 +110,7 @@ class SparkJobOperator(BaseOperator):
         return kafka_config(self.kafka_conn_id)
 
     def output_folder(self, context: Mapping[str, Any]) -> Path:
-        """The folder for the result."""
-        if self.result_folder:
-            return Path(self.result_folder)
+        """The folder for the result: one of this run, task and try, so that no earlier result is taken for this one."""
         from topicshift.adapters.work import work_folder
 
         ti = context["ti"]
@@ -173,7 +163,6 @@ class SparkJobOperator(BaseOperator):
             conf=dict(self.conf),
             jars=jars,
             driver_memory=self.driver_memory,
-            executor_memory=self.executor_memory,
             env_vars={OWNER_ENV: str(os.getpid()), **python_path()},
         )  # fmt: skip
         self._running = operator
