@@ -11,32 +11,15 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.route_log import WRITER, RouteLog, client_log, stamp_of
 from topicshift.adapters.route_topics import RouteTopics
 from topicshift.boot_clock import read_now
-from topicshift.core.errors import (
-    AccessDenied,
-    AmbiguousState,
-    Refused,
-    TopicshiftError,
-    Transient,
-    Unreadable,
-)
+from topicshift.core.errors import AmbiguousState, Refused, TopicshiftError, Transient, Unreadable
 from topicshift.core.route.clocks import BrokerTime, Now, elapsed
 from topicshift.core.route.records import (
     ACKS_TOPIC,
@@ -46,15 +29,11 @@ from topicshift.core.route.records import (
     Ack,
     BadAck,
     Route,
-    RouteFormatError,
     ack_key,
-    parse_route,
-    read_ack,
     serialise_route,
 )
 
 log = logging.getLogger(__name__)
-_client_log = logging.getLogger("topicshift.librdkafka")
 
 TRANSACTION_TIMEOUT_MS = 10_000
 """A transaction left open by an orchestrator that died hides newer routes for so long at most."""
@@ -62,66 +41,8 @@ TRANSACTION_TIMEOUT_MS = 10_000
 TRANSACTIONAL_ID_PREFIX = "topicshift-route-"
 """Prefix of the transactional ids; the orchestrator needs WRITE and DESCRIBE on it."""
 
-_WRITER = "writer"
-"""Header of a route record: random per write, so that a writer recognises its own record after an open outcome."""
-
 CLOCK_GOOD_S = 5.0
 """The brokers' time is asked for again after so many seconds."""
-
-
-def stamp_of(message: Message) -> int | None:
-    """The broker's stamp on a record, ms; None where the topic is not stamped by the brokers."""
-    kind, at = message.timestamp()
-    return int(at) if kind == TIMESTAMP_LOG_APPEND_TIME else None
-
-
-@dataclass
-class _Log:
-    """What was read of one topic so far; ``next`` is the offset to read next, None before it is assigned."""
-
-    topic: str
-    next: int | None = None
-    routes: dict[str, Route] = field(default_factory=dict)
-    bad: dict[str, str] = field(default_factory=dict)
-    acks: dict[bytes, Ack | BadAck] = field(default_factory=dict)
-    writers: dict[str, bytes] = field(default_factory=dict)
-
-    def forget(self, position: int | None) -> None:
-        """Start over at this offset, or wait until the topic exists."""
-        self.next = position
-        for table in (self.routes, self.bad, self.acks, self.writers):
-            table.clear()
-
-    def take(self, message: Message) -> None:
-        """Take in a record, whatever its bytes are."""
-        key, value = message.key() or b"", message.value()
-        if key == CLOCK_KEY.encode():
-            return
-        if self.topic == ROUTES_TOPIC:
-            self._route(key.decode("utf-8", "replace"), value, message)
-            return
-        ack = None if value is None else read_ack(key, value, stamp_of(message))
-        if ack is None:
-            self.acks.pop(key, None)
-            return
-        if isinstance(ack, BadAck):
-            log.warning("The acknowledgement of %s/%s is not understood: %s", ack.logical, ack.instance, ack.why)
-        self.acks[key] = ack
-
-    def _route(self, key: str, value: bytes | None, message: Message) -> None:
-        have = self.routes.pop(key, None)
-        self.bad.pop(key, None)
-        if value is None:
-            return
-        try:
-            seen = parse_route(value, key, stamp_of(message))
-        except RouteFormatError as exc:
-            self.bad[key] = str(exc)
-            return
-        # The highest epoch is the truth wherever it lies, as it is for clients.
-        self.routes[key] = seen if have is None or seen.epoch >= have.epoch else have
-        if self.routes[key] is seen:
-            self.writers[key] = _writer_of(message)
 
 
 class RouteStore:
@@ -137,10 +58,9 @@ class RouteStore:
         self._connection = Connection(config, timeout_s)
         self._timeout_s = timeout_s
         self._lock = threading.RLock()
-        self._consumer: Consumer | None = None
-        self._logs = {t: _Log(t) for t in (ROUTES_TOPIC, ACKS_TOPIC)}
         self._writers: dict[str, Producer] = {}
         self._topics = RouteTopics(self._connection)
+        self._log = RouteLog(self._connection, self._topics)
         self._sayer: Producer | None = None
         self._brokers = BrokerTime()
         self._asked: Now | None = None
@@ -163,9 +83,8 @@ class RouteStore:
     def read_all(self) -> tuple[dict[str, Route], dict[str, str]]:
         """Every route by logical topic, and what is wrong with those that are not understood. Raises ``Unreadable``."""
         with self._lock:
-            self._catch_up(ROUTES_TOPIC)
-            routes = self._logs[ROUTES_TOPIC]
-            return dict(routes.routes), dict(routes.bad)
+            self._log.catch_up(ROUTES_TOPIC)
+            return dict(self._log.routes.routes), dict(self._log.routes.bad)
 
     def all_acks(self) -> tuple[list[Ack], list[BadAck]]:
         """The latest acknowledgement of every instance of every logical topic, and those that are not understood.
@@ -173,8 +92,8 @@ class RouteStore:
         Raises ``Unreadable`` when the topic cannot be read to its end; no topic at all gives empty lists.
         """
         with self._lock:
-            self._catch_up(ACKS_TOPIC)
-            acks = self._logs[ACKS_TOPIC].acks.values()
+            self._log.catch_up(ACKS_TOPIC)
+            acks = self._log.acks.acks.values()
             return [a for a in acks if isinstance(a, Ack)], [a for a in acks if isinstance(a, BadAck)]
 
     def exists(self, topic: str) -> bool:
@@ -227,7 +146,7 @@ class RouteStore:
 
     def _say(self, topic: str, key: str, value: bytes | None) -> Message:
         """Write a record and wait until it is taken. Raises typed errors."""
-        if self._end(topic) is None:
+        if self._log.end(topic) is None:
             raise Unreadable(
                 f"There is no topic {topic}, so nobody can report or follow. Make it: topicshift route init."
             )
@@ -254,101 +173,6 @@ class RouteStore:
         with self._lock:
             self._say(ACKS_TOPIC, ack_key(logical, instance), None)
 
-    def _reader(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    "client.id": "topicshift-route",
-                    **self._connection.config,
-                    "group.id": "topicshift-route-reader",  # librdkafka wants one; it is never joined or committed to
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "isolation.level": "read_committed",
-                    "enable.partition.eof": True,
-                    "allow.auto.create.topics": False,
-                    "auto.offset.reset": "earliest",
-                    "fetch.wait.max.ms": 20,
-                    "fetch.error.backoff.ms": 20,
-                },
-                logger=_client_log,
-            )
-        return self._consumer
-
-    def _end(self, topic: str, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int | None:
-        """The end of the topic's one partition, the last stable offset by default; None if there is no such topic."""
-        partition = TopicPartition(topic, 0)
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            future = self._connection.native.list_offsets(
-                {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-                isolation_level=level,
-                request_timeout=self._timeout_s,
-            )[partition]
-            try:
-                return int(self._connection.result(future, operation="READ", resource=f"topic {topic}").offset)
-            except AccessDenied:
-                raise
-            except TopicshiftError as exc:
-                # "No leader" has two reasons: there is no such topic, or it has no leader just now.
-                if not self._topics.exists(topic):
-                    return None
-                if time.monotonic() > deadline:
-                    raise Transient(f"{topic} has no leader for its partition: {exc} Try again.") from None
-                time.sleep(0.05)
-
-    def _catch_up(self, topic: str, *, decided: bool = False) -> None:
-        """Read the topic to the end it has now. Raises ``Unreadable``.
-
-        ``decided``: to the high watermark, so that no open transaction hides a record; the broker ends one within
-        10 to 20 s.
-        """
-        state = self._logs[topic]
-        end = self._end(topic, IsolationLevel.READ_UNCOMMITTED if decided else IsolationLevel.READ_COMMITTED)
-        if end is None:
-            state.forget(None)
-            self._assign()
-            return
-        if state.next is None or end < state.next:  # not read yet, or the topic was deleted and made again
-            state.forget(0)
-            for other in self._logs.values():
-                # Both in one assignment: a topic that is added later waits a second for its leader to be known.
-                if other.next is None and self._end(other.topic) is not None:
-                    other.forget(0)
-            self._assign()
-        deadline = time.monotonic() + self._timeout_s
-        reader = self._reader()
-        while (state.next or 0) < end:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Transient(
-                    f"{topic} could not be read to its end within {self._timeout_s:g} s (at offset {state.next} of "
-                    f"{end}). Unknown is never taken as a yes; it is asked again."
-                )
-            message = reader.poll(min(left, 0.05))
-            if message is not None:
-                self._take(message)
-
-    def _take(self, message: Message) -> None:
-        error = message.error()
-        state = self._logs.get(message.topic() or "")
-        if error is None and state is not None:
-            state.next = (message.offset() or 0) + 1
-            state.take(message)
-        elif error is not None and error.code() == KafkaError._PARTITION_EOF and state is not None:
-            state.next = max(state.next or 0, message.offset() or 0)  # past transaction markers
-        elif error is not None and error.code() in (
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError._AUTHENTICATION,
-        ):
-            raise self._connection.error(
-                KafkaException(error), operation="READ", resource=f"topic {message.topic() or ROUTES_TOPIC}"
-            )
-
-    def _assign(self) -> None:
-        parts = [TopicPartition(s.topic, 0, s.next) for s in self._logs.values() if s.next is not None]
-        if parts or self._consumer is not None:
-            self._reader().assign(parts)
-
     # -------------------------------------------------------------------------------------------- writing
 
     def check(self) -> list[str]:
@@ -363,7 +187,7 @@ class RouteStore:
         with self._lock:
             done = self._topics.ensure()
             deadline = time.monotonic() + self._timeout_s
-            while done and any(self._end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
+            while done and any(self._log.end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
                 if time.monotonic() > deadline:
                     raise Transient(f"{ROUTES_TOPIC} and {ACKS_TOPIC} have no leader yet. Try again.")
                 time.sleep(0.05)
@@ -378,7 +202,7 @@ class RouteStore:
             done = self.ensure_topics()
             self._compare_clocks()
             self._writer(logical)
-            self._catch_up(ROUTES_TOPIC)
+            self._log.catch_up(ROUTES_TOPIC)
             return done
 
     def write(
@@ -398,7 +222,7 @@ class RouteStore:
         if route.epoch < max(expected, 1):
             raise Refused(f"A route never goes back: epoch {route.epoch} is lower than the {expected} it replaces.")
         with self._lock:
-            if any(self._end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
+            if any(self._log.end(t) is None for t in (ROUTES_TOPIC, ACKS_TOPIC)):
                 self.ensure_topics()
             began = read_now()
             deadline = time.monotonic() + 3 * self._timeout_s
@@ -431,8 +255,8 @@ class RouteStore:
         self, route: Route, expected: int, mark: bytes, began: Now, within_s: float | None, over_bad: bool
     ) -> Route:
         writer = self._writer(route.logical)
-        self._catch_up(ROUTES_TOPIC, decided=True)
-        known = self._logs[ROUTES_TOPIC]
+        self._log.catch_up(ROUTES_TOPIC, decided=True)
+        known = self._log.routes
         have = known.routes.get(route.logical)
         if have is not None and known.writers.get(route.logical) == mark:
             return have  # an earlier try was committed after all
@@ -458,7 +282,7 @@ class RouteStore:
             partition=0,
             key=route.logical.encode(),
             value=serialise_route(route),
-            headers=[(_WRITER, mark)],
+            headers=[(WRITER, mark)],
             on_delivery=lambda error, _: failed.append(error) if error is not None else None,
         )
         writer.commit_transaction(self._timeout_s)
@@ -473,8 +297,8 @@ class RouteStore:
         """
         deadline = time.monotonic() + self._timeout_s
         while True:
-            self._catch_up(ROUTES_TOPIC)
-            seen = self._logs[ROUTES_TOPIC].routes.get(route.logical)
+            self._log.catch_up(ROUTES_TOPIC)
+            seen = self._log.routes.routes.get(route.logical)
             if seen is not None and seen.epoch >= route.epoch:
                 return seen
             if time.monotonic() > deadline:
@@ -511,15 +335,13 @@ class RouteStore:
                 "linger.ms": 0,
                 **settings,
             },
-            logger=_client_log,
+            logger=client_log,
         )
 
     def close(self) -> None:
         """Let all connections go. Idempotent."""
         with self._lock:
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None
+            self._log.close()
             self._writers.clear()
             self._sayer = None
             self._connection.close()
@@ -529,11 +351,6 @@ class RouteStore:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _writer_of(message: Message) -> bytes:
-    headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
-    return dict(headers).get(_WRITER) or b""
 
 
 def _worth_another_try(exc: KafkaException) -> bool:

@@ -31,6 +31,7 @@ from topicshift.client.offsets import OffsetLookup, connection_config
 from topicshift.core.route.client import CONFIRM_S, Outgoing, RouteClient
 from topicshift.core.route.clocks import Now
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Status, serialise_ack
+from topicshift.core.route.topics import READER
 
 log = logging.getLogger(__name__)
 _client_log = logging.getLogger("topicshift.librdkafka")
@@ -135,13 +136,8 @@ class RouteFollower:
         self._consumer = Consumer(
             {
                 **self._base,
-                "group.id": f"topicshift-route-{topic}",  # librdkafka wants one; it is never joined or committed to
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": False,
-                "auto.offset.reset": "earliest",
+                "group.id": f"topicshift-route-{topic}",
+                **READER,
                 "fetch.wait.max.ms": 200,
                 "fetch.error.backoff.ms": 50,
                 "topic.metadata.refresh.interval.ms": 10_000,

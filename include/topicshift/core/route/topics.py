@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
 
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}
 _FOR_EVER = {"cleanup.policy": "compact", **_STAMPED}
+READER: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    "auto.offset.reset": "earliest",
+}
+"""librdkafka properties of a reader of the route. It wants a ``group.id`` too: never joined, never committed to."""
+
 _WEEK_MS = 7 * 86_400_000
 _DAY_MS = 86_400_000
 
