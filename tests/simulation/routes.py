@@ -50,6 +50,8 @@ class RouteLog(FakeRouteStore):
         self._world = world
         self.listeners: list[Any] = []
         self.unreadable_until = -1.0
+        self.named, self.read_at = world.source, dict[str, str]()
+        """The topics that the route named last; a record that was lost and is written anew moves nobody elsewhere."""
         self.acks: dict[str, Ack] = {}
 
     def take_ack(self, ack: Ack) -> int:
@@ -74,6 +76,7 @@ class RouteLog(FakeRouteStore):
 
     def tell(self, route: Route) -> None:
         """A record became visible."""
+        self.named, self.read_at = route.active, {g: e.topic for g, e in route.groups.items()}
         self._world.history.add(
             "route", "route", epoch=route.epoch, active=route.active, state=route.state.value,
             migration=route.migration, armed=route.is_armed, void=route.voided,

@@ -232,11 +232,11 @@ def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -
     """What a call that changes the world does, in the checker's words. Taken before the effect."""
     if port == "routes" and method == "write":
         route, have = args[0], world.routes.read(world.source)
-        before = {} if have is None else {g: e.topic for g, e in have.groups.items()}
+        before = world.routes.read_at if have is None else {g: e.topic for g, e in have.groups.items()}
         released = [g for g, e in route.groups.items() if e.topic == world.target and before.get(g) != world.target]
         return {
             "points": route.active,
-            "pointed_before": have.active if have else world.source,
+            "pointed_before": have.active if have else world.routes.named,
             "released": released,
             "migration": route.migration,
             "state": route.state.value,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from topicshift.core.errors import Refused
-from topicshift.core.route.acts import Act, open_groups, point_groups, remembered
+from topicshift.core.route.acts import Act, anew, open_groups, point_groups, remembered
 from topicshift.core.route.records import Ack, Status
 
 ACT = Act("orders", "orders", "orders-v2", "m1", 1, (0, 0), None, 5)
@@ -60,3 +60,9 @@ def test_nobody_has_obeyed_a_route_yet() -> None:
 def test_what_instances_do_not_agree_on_is_refused(acks: list[Ack]) -> None:
     with pytest.raises(Refused, match="was lost while"):
         remembered("orders", "orders", acks)
+
+
+def test_a_record_that_is_lost_is_written_anew_though_nothing_else_changes() -> None:
+    kept = remembered("orders", "orders", [], "orders-v2")
+    assert kept is not None and anew(kept, ACT).active == "orders-v2" and anew(kept, ACT).epoch == 6
+    assert remembered("orders", "orders", [], "orders") is None

@@ -230,14 +230,7 @@ class MigrationContext:
         if self.claim.epoch != self.row.epoch:
             self.claim = replace(self.claim, epoch=self.row.epoch)
         record = self.record()
-        switch = record.at(Row.SWITCH_PRODUCERS)
-        self.producers_on = (
-            self.row.target
-            if switch is StepState.DONE
-            else None
-            if record.in_effect(Row.SWITCH_PRODUCERS)
-            else self.row.source
-        )
+        self.producers_on = {"source": self.row.source, "target": self.row.target, None: None}[record.producers_on]
         return record
 
     def record(self) -> Record:

@@ -10,6 +10,7 @@ from topicshift.adapters.clock import SystemClock
 from topicshift.core.errors import OwnershipLost, Refused, Unreadable
 from topicshift.core.route.acts import (
     Act,
+    anew,
     arm,
     disarm,
     find_route,
@@ -197,6 +198,8 @@ class RouteController:
             )
             base = route or remembered(logical, ctx.source, self._live(logical), ctx.producers_on)
             wanted = decide(base, act)
+            if wanted is None and route is None and base is not None:
+                wanted = anew(base, act)  # it holds by what clients obey alone; whoever starts now would not know it
             if wanted is None:
                 return None
             try:

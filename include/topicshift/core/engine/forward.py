@@ -19,6 +19,7 @@ from topicshift.core.engine.where import (
     nobody_on_target,
     releasing,
     resume,
+    seen,
     start_over,
     switched,
     switching,
@@ -120,6 +121,16 @@ def freeze_ended(view: View) -> Decision | None:
 def deny_widened(view: View) -> Decision | None:
     """The DENY covers everybody, so that a process that slept through the switch gets an error."""
     return act(Act.WIDEN_DENY, "every producer runs on the target")
+
+
+@AFTER.rule(switched, Fact.PRODUCERS, step=Step.SWITCH_PRODUCERS)
+def kept_on_target(view: View) -> Decision | None:
+    """A producer that starts now is not sent back to the source because the record that says so was lost."""
+    back = [p for p in driven(view) if seen(view, p).side == "source"]
+    if not back:
+        return None
+    text = f"sent to the source by a route that has forgotten the switch: {named(view, back)}"
+    return retell(view, Act.POINT_PRODUCERS, text, text)
 
 
 # ---------------------------------------------------------------------------------------------------- the groups

@@ -128,6 +128,13 @@ class Record:
         return tuple(g for g in self.policy.groups if self.in_effect(Row.SWITCH_GROUP, g))
 
     @property
+    def producers_on(self) -> Literal["source", "target"] | None:
+        """Where producers are by the journal, or are on their way back to; None while they are being switched."""
+        if not self.in_effect(Row.SWITCH_PRODUCERS) or self.at(Row.ROLLBACK) is StepState.INTENDED:
+            return "source"
+        return "target" if self.done(Row.SWITCH_PRODUCERS) else None
+
+    @property
     def over(self) -> bool:
         """Whether the migration has ended and nothing of it is left to do but its retirement."""
         return self.state is not MigrationState.OPEN and not self.active

@@ -58,7 +58,7 @@ def remembered(logical: str, source: str, acks: Iterable[Ack], producers_on: str
     the topic of the producers.
     """
     obeyed = [a for a in acks if a.logical == logical and a.epoch > 0 and a.status is not Status.GONE]
-    if not obeyed:
+    if not obeyed and producers_on in (None, source):
         return None
     switched = producers_on if producers_on != source else None
     topics = {switched} if switched else {a.topic for a in obeyed if a.role == "producer"}
@@ -83,7 +83,7 @@ def remembered(logical: str, source: str, acks: Iterable[Ack], producers_on: str
             f"The record of the route of {logical} was lost, no producer is alive, and this migration was about to "
             "switch them, so where they are to write cannot be told. Write the route anew: topicshift route set."
         )
-    return Route(logical, active, State.OPEN, max(a.epoch for a in obeyed), groups=groups)
+    return Route(logical, active, State.OPEN, max((a.epoch for a in obeyed), default=0), groups=groups)
 
 
 def _owned(route: Route | None, act: Act, *, takes_over: bool) -> None:
@@ -143,6 +143,11 @@ def _held(route: Route | None, groups: Collection[str], topic: str) -> dict[str,
 
 
 # ------------------------------------------------------------------------------------------------ arming
+
+
+def anew(lost: Route, act: Act) -> Route:
+    """The record of a route whose record was lost, as :func:`remembered` has it."""
+    return _next(lost, act)
 
 
 def arm(route: Route | None, act: Act) -> Route | None:
