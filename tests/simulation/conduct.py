@@ -18,6 +18,9 @@ END_SLACK_S = 20.0
 GONE_S = 40.0
 """Within this time after its run was deleted or has failed a freeze is resumed: the watch looks every 10 s."""
 
+LOOK_S = 3.0
+"""An act rests on a look at the world that is at most this old, where no fault is in the way."""
+
 PAUSED_S = 200.0
 """The longest time for which somebody pauses a run."""
 
@@ -37,6 +40,31 @@ def calm_is_done(facts: Facts) -> Iterator[Violation]:
         yield Violation("calm", f"nothing went wrong, and the migration is {facts.end['state']}", facts.end.at)
 
 
+def calm_moves_everybody(facts: Facts) -> Iterator[Violation]:
+    """Where nothing goes wrong at all, whoever wrote to the source writes to the target in the end."""
+    if not facts.start.get("calm"):
+        return
+    wrote = {topic: {e.who for e in facts.acked if e["topic"] == topic} for topic in (facts.source, facts.target)}
+    for who in sorted(wrote[facts.source] - wrote[facts.target]):
+        yield Violation("calm", f"nothing went wrong, and {who} never wrote to {facts.target}")
+
+
+def ends_tidily(facts: Facts) -> Iterator[Violation]:
+    """What held for the time of a migration alone is taken back at its end; after a rollback everything is."""
+    rows: dict[tuple[str, str], str] = {}
+    for e in facts.events:
+        if e.what == "row":
+            rows[e["migration"], e["step"]] = e["state"]
+        if e.what != "state" or e["active"] or e["state"] not in ("done", "rolled_back"):
+            continue
+        wanted = ["arm", "lengthen_retention"]
+        if e["state"] == "rolled_back":
+            wanted += ["create_target", "freeze", "fence", "wide_deny"]
+        left = [step for step in wanted if rows.get((e["migration"], step), "undone") != "undone"]
+        if left:
+            yield Violation("untidy", f"the migration is {e['state']}, and of it is left: {', '.join(left)}", e.at)
+
+
 def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
     """Where nothing else goes wrong, a rollback that is asked for before producers are pointed takes place."""
     pointed = [e.at for e in facts.events if e.what == "row" and e["step"] == "switch_producers"]
@@ -44,7 +72,7 @@ def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
     odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
     if facts.end is None or not asked or odd or (pointed and pointed[0] < asked[0].at + ROLLBACK_S):
         return
-    if not any(e.what == "row" and e["step"] == "rollback" for e in facts.events):
+    if not any(e.what == "row" and (e["step"], e["state"]) == ("rollback", "done") for e in facts.events):
         yield Violation("calm", f"a rollback was asked for in time, and the migration is {facts.end['state']}")
 
 
@@ -155,6 +183,86 @@ def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
         yield Violation("freeze", f"a freeze of {facts.budget_s:g} s ran for {end.at - since:.0f} s", since)
 
 
+def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
+    """No freeze begins before participants follow closely, records live long enough, and people have stopped theirs."""
+    rows: dict[str, str] = {}
+    stopped = "stop_producers.fence" not in facts.start.get("required", ())
+    for e in facts.events:
+        if e.what == "answered" and e["question"] == "stop_producers.fence":
+            stopped = e["said"] == "yes"
+        if e.what != "row":
+            continue
+        if (e["step"], e["state"]) == ("freeze", "intended") and rows.get("freeze") != "undoing":
+            if not stopped:
+                yield Violation("unprepared", "a freeze begins before people have stopped their producers", e.at)
+            missing = [step for step in ("arm", "lengthen_retention") if rows.get(step) != "done"]
+            if missing:
+                yield Violation("unprepared", f"a freeze begins without {', '.join(missing)}", e.at)
+        rows[e["step"]] = e["state"]
+
+
+def resumes_wholly(facts: Facts) -> Iterator[Violation]:
+    """A freeze counts as resumed when its fence is lifted and no producer that lives stands still any more."""
+    fence, said = "undone", dict[str, Event]()
+    odd = bool(facts.hand("producer_stall", "producer_crash", "route_unreadable", "route_gone", "app_clock_step"))
+    for e in facts.events:
+        if e.what == "says":
+            said[e.who] = e
+        elif e.what == "row" and e["step"] == "fence":
+            fence = e["state"]
+        elif e.what == "row" and e["step"] == "freeze" and e["state"] == "undone":
+            if fence != "undone":
+                yield Violation("resume", f"the freeze is resumed, and the fence is {fence}", e.at)
+            still = [w for w, s in said.items() if s["status"] == "paused" and s.at < e.at - 1.0]
+            if still and not odd:
+                yield Violation("resume", f"the freeze is resumed, and {', '.join(still)} stand still", e.at)
+
+
+def keeps_records_for_readers(facts: Facts) -> Iterator[Violation]:
+    """A retention that somebody put back is lengthened again before the act that the last reading licenses."""
+    licensed = "switch_producers" if facts.order == "drain_first" else "switch_consumer"
+    for hand in facts.hand("retention_put_back"):
+        after = [e for e in facts.events if e.at > hand.at and e.what in ("fault", "killed", "call", "row")]
+        for e in after:
+            if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == "alter_topic_configs"):
+                break
+            acts = e.what == "row" and e["step"].startswith(licensed) and e["state"] == "intended"
+            if acts and e.at > hand.at + LOOK_S:
+                yield Violation("retention", f"{e['step']} while the longer retention was taken back", e.at)
+                break
+
+
+def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
+    """The target is not made by a plan that was overtaken by what somebody did to the source."""
+    planned = 0.0
+    hands = [h.at for h in facts.hand("partition_added_source")]
+    for e in facts.events:
+        if e.what == "plan":
+            planned = e.at
+        elif e.what == "call" and e["method"] == "create_topic" and e["outcome"] == "ok":
+            overtaken = any(planned < at < e["began"] - LOOK_S for at in hands)
+            if overtaken and not _faulty(facts, planned, e.at):
+                yield Violation("plan", f"{e.who} made the target by a plan of {e.at - planned:.0f} s ago", e.at)
+
+
+def _faulty(facts: Facts, since: float, until: float) -> bool:
+    return any(e.what in ("fault", "killed") and since <= e.at <= until for e in facts.events)
+
+
+def resumes_end(facts: Facts) -> Iterator[Violation]:
+    """A freeze that is being resumed, and that nothing disturbs, is over soon."""
+    since: dict[str, float] = {}
+    for e in facts.events:
+        if e.what == "end":
+            for at in since.values():
+                if e.at - at > GONE_S and not _faulty(facts, at, e.at):
+                    yield Violation("freeze", f"a freeze is being resumed since {e.at - at:.0f} s", at)
+        elif e.what == "row" and e["step"] == "freeze":
+            since.pop(e["migration"], None)
+            if e["state"] == "undoing":
+                since[e["migration"]] = e.at
+
+
 def one_freeze_a_try(facts: Facts) -> Iterator[Violation]:
     """A process that was at work when the freeze was resumed begins no other one by itself."""
     ended: dict[str, float] = {}
@@ -224,6 +332,8 @@ def released_have_read(facts: Facts) -> Iterator[Violation]:
 
 RULES = (
     calm_is_done,
+    calm_moves_everybody,
+    ends_tidily,
     free_is_rolled_back,
     old_epochs_write_nothing,
     sends_while_seated,
@@ -231,6 +341,11 @@ RULES = (
     over_is_over,
     resuming_goes_back,
     freezes_end_in_time,
+    freezes_begin_prepared,
+    resumes_wholly,
+    resumes_end,
+    keeps_records_for_readers,
+    carries_out_the_plan_of_now,
     one_freeze_a_try,
     denied_is_denied,
     paused_is_flushed,

@@ -315,7 +315,8 @@ def wished(rng: random.Random, name: str) -> list[Fault]:
         return [f for f in draw(rng, 60) if f.kind == kind][:3]
     port, _, method = place.partition(".")
     long = rng.choice((45.0, 90.0)) if kind.startswith("stall") else rng.choice((3.0, 10.0))
-    return [Fault(kind, port, method, rng.randrange(1, 12), long * rng.uniform(0.8, 1.2)) for _ in range(2)]
+    nths = rng.choice(((1, 3), (1, 2), (2, 5), (4, 7), (6, 10), (8, 11)))
+    return [Fault(kind, port, method, nth, long * rng.uniform(0.8, 1.2)) for nth in nths]
 
 
 def _amount(rng: random.Random, kind: str) -> float:

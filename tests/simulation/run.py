@@ -226,6 +226,7 @@ class Simulation:
         """From the beginning to the verdict."""
         shape, h = self.scenario.shape, self.history
         required = ["approve.plan", "switch_producers.switch"] if self.scenario.approvals == "required" else []
+        required += ["stop_producers.fence"] if shape.manual_producers else []
         h.add("world", "world", source=SOURCE, target=TARGET, order=shape.order, budget_s=shape.budget_s,
               groups=[c.group for c in self.world.consumers], required=required,
               calm=not self.scenario.parts and not self.scenario.skew, skew=self.scenario.skew)  # fmt: skip

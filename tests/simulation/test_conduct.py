@@ -39,8 +39,8 @@ def hand(at: float, name: str, who: str = "person") -> Line:
     return at, who, "hand", {"hand": name, "did": True, "amount": 0.0}
 
 
-def call(at: float, who: str = "p") -> Line:
-    return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at}
+def call(at: float, who: str = "p", **more: Any) -> Line:
+    return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at} | more
 
 
 def seat(at: float, who: str, until: float) -> Line:
@@ -54,6 +54,10 @@ def route(at: float, active: str, until: float | None = None) -> Line:
 FENCE = row(10.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
 OPEN = {"state": "open", "why": "it waits"}
 BEGUN, RESUMED = row(10.0, "freeze", "intended"), row(50.0, "freeze", "undone")
+PREPARED = [row(5.0, "arm"), row(6.0, "lengthen_retention")]
+SWITCH = ("switch_producers", "intended")
+MAKE = {"port": "admin", "method": "create_topic"}
+PLAN: Line = (5.0, "journal", "plan", {})
 PAUSED: Line = (5.0, "p0-1", "says", {"status": "paused"})
 
 
@@ -77,6 +81,15 @@ def left(unread: int, *, released: bool) -> Line:
         ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
         ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
         ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
+        ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
+        ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
+        ("freezes_begin_prepared", [row(5.0, "arm"), BEGUN], {}),
+        ("freezes_begin_prepared", [*PREPARED, BEGUN], {"required": ["stop_producers.fence"]}),
+        ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
+        ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
+        ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
+        ("keeps_records_for_readers", [hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
+        ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
         ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
         ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
         ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
@@ -97,6 +110,7 @@ def test_a_calm_day_that_is_not_done_is_caught() -> None:
     assert judge(calm=True) == set()
     assert judge(end=OPEN) == set()
     assert judge(end=OPEN, calm=True) == {"calm_is_done"}
+    assert judge(sent(5.0), calm=True) == {"calm_moves_everybody"}
 
 
 STEP = SimpleNamespace(kind="clock_step")
@@ -105,7 +119,7 @@ STEP = SimpleNamespace(kind="clock_step")
 @pytest.mark.parametrize(
     "lines",
     [
-        [hand(10.0, "rollback_asked"), row(11.0, "rollback", "intended")],
+        [hand(10.0, "rollback_asked"), row(11.0, "rollback")],
         [hand(10.0, "rollback_asked"), row(11.0, "switch_producers", "intended")],
         [hand(10.0, "rollback_asked"), hand(11.0, "cleared")],
         [(5.0, "journal", "epoch", {"migration": "m", "epoch": 1}), row(6.0, "arm")],
@@ -113,13 +127,23 @@ STEP = SimpleNamespace(kind="clock_step")
         [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
         [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
         [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],
+        [row(5.0, "arm"), row(9.0, "arm", "undone"), row(9.0, "create_target"), state(20.0, "done")],
+        [row(9.0, "fence", "undone"), (40.0, "p0-1", "says", {"status": "running"}), row(50.0, "freeze", "undone")],
+        [row(20.0, "freeze", "undoing"), row(25.0, "freeze", "undone")],
+        [hand(10.0, "retention_put_back"), call(11.0, method="alter_topic_configs"), row(20.0, *SWITCH)],
+        [hand(10.0, "partition_added_source"), (11.0, "journal", "plan", {}), call(20.0, **MAKE)],
         [state(20.0, "rolled_back"), state(21.0, "open"), row(22.0, "create_target", "intended")],
-        [row(21.0, "arm", "intended"), row(22.0, "freeze", "intended", by="command.resume.1"), row(23.0, "freeze")],
-        [BEGUN, row(75.0, "freeze", "undoing")],
-        [BEGUN, row(30.0, "switch_producers", "intended"), row(200.0, "freeze")],
-        [BEGUN, (20.0, "p", "killed", {}), row(200.0, "freeze", "undone")],
-        [BEGUN, hand(15.0, "run_deleted"), row(30.0, "freeze", "undoing")],
-        [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
+        [
+            row(21.0, "arm", "intended"),
+            *PREPARED,
+            row(22.0, "freeze", "intended", by="command.resume.1"),
+            row(23.0, "freeze"),
+        ],
+        [*PREPARED, BEGUN, row(75.0, "freeze", "undoing"), row(76.0, "freeze", "undone")],
+        [*PREPARED, BEGUN, row(30.0, "switch_producers", "intended"), row(200.0, "freeze")],
+        [*PREPARED, BEGUN, (20.0, "p", "killed", {}), row(200.0, "freeze", "undone")],
+        [*PREPARED, BEGUN, hand(15.0, "run_deleted"), row(30.0, "freeze", "undone")],
+        [*PREPARED, BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
         [FENCE, append(9.0, 1), hand(15.0, "deny_removed", "outsider"), append(20.0, 2)],
         [sent(4.0), PAUSED],
         [route(5.0, "old", 60.0), route(50.0, "new", 60.0), route(70.0, "new", 60.0)],
