@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -110,6 +111,19 @@ def behind_the_fence(
     return {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
 
 
+def left_at(
+    spark: SparkSession, properties: Mapping[str, str], source: _Read, starts: Mapping[int, int]
+) -> tuple[dict[int, int], list[int]]:
+    """Readable records of the source from these offsets up to its end (the fence), and partitions that begin later."""
+    ranges = {p: Range(max(at, source.ranges[p].start), source.ranges[p].end) for p, at in starts.items()}
+    wanted = {p: r for p, r in ranges.items() if r.start < r.end}
+    found = dict.fromkeys(starts, 0)
+    if wanted:
+        records = read(spark, properties, source.topic.name, wanted, options=_OPTIONS)
+        found |= {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
+    return found, sorted(p for p, at in starts.items() if at < source.ranges[p].start)
+
+
 def count(spark: SparkSession, properties: Mapping[str, str], source: _Read, target: _Read, header: str | None) -> Row:
     """Read both topics once and return the totals of :func:`topicshift_spark.keys.totals`."""
     offsets = total(source.ranges.values()) + total(target.ranges.values())
@@ -144,6 +158,7 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
     show_keys: bool = False,
     fence: Mapping[int, int] | None = None,
     after_fence: Mapping[int, int] | None = None,
+    tails: tuple[dict[int, int], list[int]] | None = None,
     compacted: frozenset[Name] = frozenset(),
 ) -> Facts:
     """What was counted, in the words of :mod:`topicshift.core.proof.order`."""
@@ -165,6 +180,8 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
         time_reversed_keys=get["time_reversed"],
         empty_key_split=get["empty_key_split"] > 0,
         compacted=compacted,
+        tails=tails[0] if tails else None,
+        tails_expired=tails[1] if tails else (),
         examples=_examples(get, names, _Digest(show_keys)),
     )
 
@@ -237,6 +254,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     target: str,
     *,
     fence: FencePoint | None = None,
+    tails: Mapping[int, int] | None = None,
     header: str | None = None,
     show_keys: bool = False,
     timeout_s: float = 30.0,
@@ -261,6 +279,9 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
             "target": cleanup_policy(cluster, target),
         }
         after = behind_the_fence(spark, properties, here, ends) if ends is not None else {}
+        if unknown := sorted(set(tails or ()) - set(here.ranges)):
+            raise SpecError(f"--tails names partitions {unknown} of {source}, which has none of that number.")
+        left = left_at(spark, properties, here, tails) if tails is not None else None
         row = count(spark, properties, here, there, header)
     counted = facts(
         row,
@@ -270,6 +291,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
         show_keys=show_keys,
         fence=ends,
         after_fence=after,
+        tails=left,
         compacted=frozenset(name for name, policy in policies.items() if "compact" in policy),
     )
     return prove(counted, header=header, now=datetime.now(UTC), seconds=round(time.monotonic() - started, 3))
@@ -281,6 +303,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--source", required=True, metavar="TOPIC")
     parser.add_argument("--target", required=True, metavar="TOPIC")
     parser.add_argument("--fence", metavar="FILE", help="fence.json of the run; without it the source ends now")
+    parser.add_argument(
+        "--tails", metavar="FILE", help="JSON: partition of the source -> offset from which a task read it to the fence"
+    )
     parser.add_argument("--sequence-header", metavar="NAME", help="header with the sequence number of the record's key")
     parser.add_argument("--output", required=True, metavar="DIR", help=f"folder for {RESULT}")
     parser.add_argument("--show-keys", action="store_true", help="name keys themselves; they may be personal data")
@@ -288,6 +313,18 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--kafka-config", metavar="FILE", help="client properties; secrets belong here")
     parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="for each question (30)")
     return parser
+
+
+def load_tails(path: str) -> dict[int, int]:
+    """Offsets by partition. Raises ``SpecError`` for a file that holds none."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+        tails = {int(p): at for p, at in found.items()}
+        if not all(isinstance(at, int) and at >= 0 and p >= 0 for p, at in tails.items()):
+            raise ValueError("an offset is no whole number of at least 0")
+    except (OSError, ValueError, AttributeError) as error:
+        raise SpecError(f'--tails {path} holds no offsets by partition ({error}). Give {{"0": 12}}.') from None
+    return tails
 
 
 def main(argv: Sequence[str]) -> int:
@@ -298,6 +335,7 @@ def main(argv: Sequence[str]) -> int:
     if args.sequence_header == "":
         raise SpecError("--sequence-header is empty. Name the header, or leave the option out.")
     fence = load_fence(args.fence, args.source) if args.fence else None
+    tails = load_tails(args.tails) if args.tails else None
     properties = client_properties(args.kafka_config, args.bootstrap_server)
     (prepare_folder(args.output) / RESULT).unlink(missing_ok=True)
     result = proof(
@@ -306,6 +344,7 @@ def main(argv: Sequence[str]) -> int:
         args.source,
         args.target,
         fence=fence,
+        tails=tails,
         header=args.sequence_header,
         show_keys=args.show_keys,
         timeout_s=args.timeout,

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import order_proof
 from lab.broker import EmbeddedBroker
+from topicshift.core.errors import SpecError
 from topicshift.core.fence.point import FencePoint
 from topicshift.reporting.run_view import build
 
@@ -342,6 +343,25 @@ def test_partitions_that_an_old_count_leaves_empty_are_named_in_the_report(
 
 
 @pytest.mark.broker
+def test_what_a_task_read_in_the_freeze_is_read_once_more(
+    spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    """Where the armed verifier had died, one task's word that nothing is left to read is not the last one."""
+    topics.fill(topics.target)
+    tails = tmp_path / "tails.json"
+    tails.write_text(json.dumps({p: topics.fence[p] for p in range(3)}))
+    code, proof = prove(broker, topics, tmp_path, "--sequence-header", "seq", "--tails", str(tails))
+    assert (code, proof["verdict"]) == (0, "proven"), proof["reason"]
+    tails.write_text(json.dumps({0: topics.fence[0], 1: topics.fence[1] - 2}))
+    code, proof = prove(broker, topics, tmp_path, "--sequence-header", "seq", "--tails", str(tails))
+    assert (code, proof["verdict"]) == (3, "violated")
+    assert "drain: 2 records that no group had read when it was certified (1: 2)" in proof["reason"]
+    tails.write_text('{"0": "all"}')
+    with pytest.raises(SpecError, match="holds no offsets by partition"):
+        prove(broker, topics, tmp_path, "--tails", str(tails))
+
+
+@pytest.mark.broker
 def test_missing_headers_and_an_empty_target_are_unknown(
     spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
 ) -> None:
@@ -360,7 +380,7 @@ def test_missing_headers_and_an_empty_target_are_unknown(
 def test_bad_input_is_named_and_leaves_no_result(
     spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
 ) -> None:
-    from topicshift.core.errors import NotFound, SpecError, Unreadable
+    from topicshift.core.errors import NotFound, Unreadable
 
     base = ["--source", topics.source, "--bootstrap-server", broker.bootstrap, "--output", str(tmp_path / "out")]
     with pytest.raises(NotFound, match="nowhere"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.unit.world import SOURCE, TARGET, Killed, World
 
 from topicshift.acts.advance import Done
 from topicshift.acts.close import close
+from topicshift.acts.jobs import order_proof_job
 from topicshift.core.engine.view import StepState
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import (
@@ -22,6 +24,7 @@ from topicshift.core.errors import (
     OwnershipLost,
     Refused,
     Transient,
+    Unreadable,
 )
 from topicshift.core.kafka.cluster import Acl
 
@@ -391,6 +394,17 @@ def test_where_the_verifier_has_died_this_process_reads_what_is_left() -> None:
     w.advanced()
     is_done(w)
     assert w.events("verified") == [{"verdict": "verified", "seconds": 0.0, "reader": "task", "consumer": "all"}]
+    ctx, name = w.context(), "drain_verification.json"
+    assert "tails.json" not in order_proof_job(ctx, ctx.refresh()).given, "nothing was in doubt"
+    found = json.loads(ctx.read(name))
+    for group, start in zip(found["groups"], (8, 7), strict=True):
+        group["partitions"][1] |= {"from": start, "to": 10}
+    ctx.write(name, json.dumps(found))
+    job = order_proof_job(ctx, ctx.refresh())
+    assert job.given["tails.json"] == {1: 7} and "--tails" in job.arguments, "Spark reads the same once more"
+    w.evidence.files.clear()
+    with pytest.raises(Unreadable, match=r"drain_verification\.json is not in the evidence store"):
+        order_proof_job(ctx, ctx.refresh())
 
 
 def test_a_certificate_whose_file_somebody_changed_is_void() -> None:

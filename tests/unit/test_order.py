@@ -60,6 +60,7 @@ def test_a_clean_run_is_proven() -> None:
     ("seen", "check"),
     [
         (facts(after_fence={1: 2}), "fence"),
+        (facts(tails={0: 0, 1: 2}, tails_expired=[0]), "drain"),
         (facts(source={"keys_in_several_partitions": 1}), "one_partition_per_key_source"),
         (facts(target={"keys_in_several_partitions": 1}), "one_partition_per_key_target"),
         (facts(source={"out_of_order": 1}), "order_source"),
@@ -92,6 +93,15 @@ def test_what_could_not_be_read_is_unknown_and_never_a_yes(seen: Facts, check: s
     proof = judge(seen)
     assert (proof.verdict, proof.verdict.exit_code) == (Verdict.UNKNOWN, 4)
     assert [name for name, state in states(proof).items() if state is State.UNKNOWN] == [check]
+
+
+def test_what_a_task_read_by_itself_is_confirmed_by_reading_it_once_more() -> None:
+    confirmed = judge(facts(tails={0: 0, 1: 0}))
+    (check,) = [c for c in confirmed.checks if c.name == "drain"]
+    assert (confirmed.verdict, check.count) == (Verdict.PROVEN, 0) and "partitions 0-1, as the task said" in check.seen
+    expired = judge(facts(tails={0: 0, 1: 0}, tails_expired=[1]))
+    assert expired.verdict is Verdict.PARTLY_PROVEN and any("drain:" in text for text in expired.not_proven)
+    assert "drain" not in states(judge(facts())), "the armed verifier, which is Spark, has read it"
 
 
 def test_the_empty_key_is_split_for_sure_only_where_the_clients_hash_it() -> None:

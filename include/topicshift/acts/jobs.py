@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
+from topicshift.core.drain.names import verification_name
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import Act, Row
+from topicshift.core.errors import Unreadable
+from topicshift.core.proof.verification import DrainVerification
 
 ARMED_FOR_S = 13 * 3600
 """Seconds after which the armed verifier ends by itself: it outlasts the gate's patience."""
@@ -39,11 +42,32 @@ def order_proof_job(ctx: MigrationContext, record: Record) -> Job:
     fence = ctx.fence_of(record)
     header = ctx.spec.ordering.sequence_header
     arguments = ["--source", record.source, "--target", record.target, "--fence", "fence.json"]
-    return Job(
-        "order_proof",
-        [*arguments, *(["--sequence-header", header] if header else [])],
-        {"fence.json": fence.point.model_dump(mode="json")},
-    )
+    given: dict[str, Any] = {"fence.json": fence.point.model_dump(mode="json")}
+    if tails := _read_by_tasks(ctx, record):
+        arguments += ["--tails", "tails.json"]
+        given["tails.json"] = tails
+    return Job("order_proof", [*arguments, *(["--sequence-header", header] if header else [])], given)
+
+
+def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:
+    """From which offset of each partition a task read up to the fence by itself, where the armed verifier had ended.
+
+    Raises ``Unreadable`` where the evidence of that is not there any more.
+    """
+    starts: dict[int, int] = {}
+    for subject in record.policy.certificates:
+        row = record.step(Row.VERIFICATION, subject)
+        if row is None or row.data.get("reader") != "task":
+            continue
+        name = verification_name(ctx.consumer(subject).name if subject else "")
+        data = ctx.ports.evidence.read(record.migration_id, name)
+        if data is None:
+            raise Unreadable(f"{name} is not in the evidence store, so what a task read there cannot be read again.")
+        for group in DrainVerification.model_validate_json(data).groups:
+            for found in group.partitions:
+                if found.start is not None:
+                    starts[found.partition] = min(found.start, starts.get(found.partition, found.start))
+    return starts
 
 
 def armed_job(record: Record, requests: Path) -> Job:

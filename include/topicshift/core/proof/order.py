@@ -132,6 +132,8 @@ class Facts:
     worst keys by check. ``crossing_repeats``: crossing keys whose records in question are all in the source too.
     ``time_reversed_keys``: keys whose first timestamp in the target lies before their last one in the source.
     ``empty_key_split``: the empty key, which lies in one partition of the source, lies in several of the target.
+    ``tails`` maps a partition of which a task read the end by itself to the records found there (None: no task did);
+    of those in ``tails_expired`` a part expired since.
     """
 
     source: Side
@@ -150,6 +152,8 @@ class Facts:
     empty_key_split: bool = False
     compacted: frozenset[Name] = frozenset()
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
+    tails: Mapping[int, int] | None = None
+    tails_expired: Sequence[int] = ()
 
 
 _NO_HEADER = "The spec names no sequence header (ordering.sequence_header), so the records do not say their order."
@@ -185,6 +189,23 @@ def _fence(facts: Facts) -> Check:
     where = ", ".join(f"{p}: {n}" for p, n in sorted(facts.after_fence.items()) if n)
     seen = f"{count} records behind the fence ({where})." if count else "No record of the source behind the fence."
     return _check(facts, "fence", _counted(count), count, seen, why)
+
+
+def _tails(facts: Facts) -> Check:
+    why = (
+        "The armed verifier had ended when these ranges were in doubt, so the task that asked read them by itself; "
+        "this is the second look."
+    )
+    found = {p: n for p, n in sorted((facts.tails or {}).items()) if n}
+    if found:
+        where = ", ".join(f"{p}: {n}" for p, n in found.items())
+        seen = f"{sum(found.values())} records that no group had read when it was certified ({where})."
+        return _check(facts, "drain", State.FAILED, sum(found.values()), seen, why)
+    if facts.tails_expired:
+        seen = f"What a task read at the end of partitions {listed(facts.tails_expired)} has expired since."
+        return _check(facts, "drain", State.NOT_PROVEN, None, seen, why)
+    seen = f"Nothing is left to read at the end of partitions {listed(sorted(facts.tails or {}))}, as the task said."
+    return _check(facts, "drain", State.PASSED, 0, seen, why)
 
 
 def _one_partition(facts: Facts, side: Side, name: Name) -> Check:
@@ -328,7 +349,7 @@ def prove(facts: Facts, *, header: str | None, now: datetime, seconds: float) ->
 
     A failed check makes it ``violated``, else an unknown one ``unknown``, else one not proven ``partly_proven``.
     """
-    checks = [_records(facts), _fence(facts)]
+    checks = [_records(facts), _fence(facts), *([_tails(facts)] if facts.tails is not None else [])]
     checks += [_one_partition(facts, facts.source, "source"), _one_partition(facts, facts.target, "target")]
     if header is not None:
         checks.append(_readable_sequences(facts, header))
