@@ -269,7 +269,8 @@ _mutant(
     "switched is resumed",
     "a timer, or whoever asks, resumes producers on the source after the intent to point",
     _all(
-        _swap("topicshift.core.engine.forward._nobody_on_target", lambda view: True),
+        _swap("topicshift.core.engine.forward.nobody_on_target", lambda view: True),
+        _swap("topicshift.core.engine.where.nobody_on_target", lambda view: True),
         _without("resume", "nobody_on_target"),
     ),
     60,
