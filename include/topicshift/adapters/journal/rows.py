@@ -114,12 +114,11 @@ def drop_seat(connection: Connection, seat: Seat) -> None:
 def append_event(
     connection: Connection,
     head: Head,
-    *,
     kind: str,
     actor: str,
     data: Mapping[str, Any],
     at: str,
-    values: Mapping[str, Any],
+    values: Mapping[str, Any] | None = None,
 ) -> EventRow:
     """Append an event, and write its hash and ``values`` into the migration's row with one statement."""
     seq = head.event_count + 1
@@ -129,7 +128,7 @@ def append_event(
     connection.execute(
         migrations.update()
         .where(migrations.c.migration_id == head.migration_id)
-        .values(event_count=seq, event_head=event.hash, updated_at=at, **values)
+        .values(event_count=seq, event_head=event.hash, updated_at=at, **(values or {}))
     )
     head.event_count, head.event_head = seq, event.hash
     return event
@@ -197,9 +196,9 @@ def replace(connection: Connection, holder: MigrationRow, *, by: str, at: str) -
     append_event(
         connection,
         head,
-        kind="replaced",
-        actor=by,
-        data={"from_owner": holder.owner, "from_epoch": holder.epoch, "from_state": holder.state},
-        at=at,
-        values={"epoch": head.epoch, "state": "failed" if holder.state == "open" else holder.state},
+        "replaced",
+        by,
+        {"from_owner": holder.owner, "from_epoch": holder.epoch, "from_state": holder.state},
+        at,
+        {"epoch": head.epoch, "state": "failed" if holder.state == "open" else holder.state},
     )

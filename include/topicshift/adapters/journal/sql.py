@@ -141,15 +141,9 @@ class SqlJournal:
             row = rows.Head.of(own_row)
         if not row.active:
             rows.lock(connection, row)
-        rows.append_event(
-            connection,
-            row,
-            kind="claimed" if own is None else "reopened",
-            actor=owner,
-            data={"cluster_id": cluster_id, "source": source, "target": target, "spec": json.loads(spec)},
-            at=at,
-            values={"state": "open"} if row.active else {"state": "open", "spec": spec},
-        )
+        told = {"cluster_id": cluster_id, "source": source, "target": target, "spec": json.loads(spec)}
+        changed = {"state": "open"} if row.active else {"state": "open", "spec": spec}
+        rows.append_event(connection, row, "claimed" if own is None else "reopened", owner, told, at, changed)
         return Claim(row.migration_id, row.epoch, owner)
 
     def take_over(self, migration_id: str, owner: str) -> Claim:
@@ -164,15 +158,9 @@ class SqlJournal:
                 return Claim(migration_id, row.epoch, owner)
             head = rows.Head.of(row)
             head.epoch += 1
-            rows.append_event(
-                connection,
-                head,
-                kind="taken_over",
-                actor=owner,
-                data={"from_owner": row.owner, "from_epoch": row.epoch},
-                at=self._now(),
-                values={"owner": owner, "epoch": head.epoch},
-            )
+            told = {"from_owner": row.owner, "from_epoch": row.epoch}
+            changed = {"owner": owner, "epoch": head.epoch}
+            rows.append_event(connection, head, "taken_over", owner, told, self._now(), changed)
             return Claim(migration_id, head.epoch, owner)
 
         return self._db().write(work)
@@ -190,15 +178,7 @@ class SqlJournal:
                     return renewed
             head = rows.Head.of(self._owned(connection, claim))
             head.epoch += 1
-            rows.append_event(
-                connection,
-                head,
-                kind="renewed",
-                actor=claim.owner,
-                data=wanted,
-                at=at,
-                values={"epoch": head.epoch},
-            )
+            rows.append_event(connection, head, "renewed", claim.owner, wanted, at, {"epoch": head.epoch})
             return renewed
 
         return self._db().write(work)
@@ -267,15 +247,9 @@ class SqlJournal:
                 rows.unlock(connection, claim.migration_id)
             elif ownership.is_closed(row.state, row.active):
                 rows.lock(connection, head)
-            rows.append_event(
-                connection,
-                head,
-                kind="state",
-                actor=claim.owner,
-                data={"state": state, "active": active, "from_state": row.state, "from_active": row.active},
-                at=self._now(),
-                values={"state": state, "active": active},
-            )
+            told = {"state": state, "active": active, "from_state": row.state, "from_active": row.active}
+            changed = {"state": state, "active": active}
+            rows.append_event(connection, head, "state", claim.owner, told, self._now(), changed)
 
         self._db().write(work)
 
@@ -286,15 +260,9 @@ class SqlJournal:
             row = self._owned(connection, claim)
             if row.plan_hash == plan_hash:
                 return
-            rows.append_event(
-                connection,
-                rows.Head.of(row),
-                kind="plan",
-                actor=claim.owner,
-                data={"plan_hash": plan_hash, "from_plan_hash": row.plan_hash},
-                at=self._now(),
-                values={"plan_hash": plan_hash},
-            )
+            told = {"plan_hash": plan_hash, "from_plan_hash": row.plan_hash}
+            changed = {"plan_hash": plan_hash}
+            rows.append_event(connection, rows.Head.of(row), "plan", claim.owner, told, self._now(), changed)
 
         self._db().write(work)
 
@@ -321,28 +289,15 @@ class SqlJournal:
             changes: dict[str, Any] = {"active": True} if activate else {}
             if before is not None and before.state == "intended":
                 if changes:
-                    rows.append_event(
-                        connection,
-                        head,
-                        kind="state",
-                        actor=claim.owner,
-                        data={"state": row.state, "active": True, "from_state": row.state, "from_active": row.active},
-                        at=at,
-                        values=changes,
-                    )
+                    told = {"state": row.state, "active": True, "from_state": row.state, "from_active": row.active}
+                    rows.append_event(connection, head, "state", claim.owner, told, at, changes)
                 return rows.step(before)
             values = {"state": "intended", "epoch": claim.epoch, "data": audit.canonical_json(wanted)}
             values |= {"started_at": at, "finished_at": None}
             rows.put_step(connection, claim.migration_id, step, values, new=before is None)
-            rows.append_event(
-                connection,
-                head,
-                kind="step_intended",
-                actor=claim.owner,
-                data={"step": step, "data": wanted},
-                at=at,
-                values={"step": step, **changes},
-            )
+            told = {"step": step, "data": wanted}
+            changed = {"step": step, **changes}
+            rows.append_event(connection, head, "step_intended", claim.owner, told, at, changed)
             return StepRow(step, "intended", claim.epoch, wanted, at, None)
 
         return self._db().write(work)
@@ -373,15 +328,9 @@ class SqlJournal:
             ended = at if state_ in (StepState.DONE, StepState.UNDONE) else None
             values |= {"started_at": started, "finished_at": ended}
             rows.put_step(connection, claim.migration_id, step, values, new=before is None)
-            rows.append_event(
-                connection,
-                rows.Head.of(row),
-                kind="step_finished",
-                actor=claim.owner,
-                data={"step": step, "state": state_.value, "data": wanted},
-                at=at,
-                values={"step": step} if before is None else {},
-            )
+            told = {"step": step, "state": state_.value, "data": wanted}
+            changed = {"step": step} if before is None else {}
+            rows.append_event(connection, rows.Head.of(row), "step_finished", claim.owner, told, at, changed)
             return StepRow(step, state_.value, claim.epoch, merged, started, ended)
 
         return self._db().write(work)
@@ -411,20 +360,13 @@ class SqlJournal:
                 if now < datetime.fromisoformat(before.until):
                     return None
                 head.epoch += 1
-                rows.append_event(
-                    connection,
-                    head,
-                    kind="seat_taken_over",
-                    actor=claim.owner,
-                    data=ownership.seat_taken_over(before, act, subject, holder),
-                    at=at,
-                    values={"epoch": head.epoch},
-                )
+                told = ownership.seat_taken_over(before, act, subject, holder)
+                rows.append_event(connection, head, "seat_taken_over", claim.owner, told, at, {"epoch": head.epoch})
             number = ownership.next_try(before, act, subject)
             seat = Seat(claim.migration_id, act, subject, holder, number, head.epoch, at, until)
             rows.put_seat(connection, seat, new=before is None)
             if trace is not None:
-                rows.append_event(connection, head, kind="act", actor=claim.owner, data=said, at=at, values={})
+                rows.append_event(connection, head, "act", claim.owner, said, at)
             return replace(claim, epoch=head.epoch), seat
 
         return self._db().write(work)
@@ -445,9 +387,7 @@ class SqlJournal:
             row = self._owned(connection, claim)
             if attempt and (last := self._got_through(connection, row, at, kind, actor, wanted)) is not None:
                 return rows.event(last)
-            return rows.append_event(
-                connection, rows.Head.of(row), kind=kind, actor=actor, data=wanted, at=at, values={}
-            )
+            return rows.append_event(connection, rows.Head.of(row), kind, actor, wanted, at)
 
         return self._db().write(work)
 
