@@ -1,4 +1,7 @@
-"""A consumer that follows the route: the source until its group is released, then the target, losing nothing."""
+"""A consumer that follows the route: the source until its group is released, then the target, losing nothing.
+
+One file, though longer than others: assignment, commits and moves work on the same tables, in the one polling thread.
+"""
 
 from __future__ import annotations
 
