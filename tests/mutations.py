@@ -109,7 +109,7 @@ MUTATIONS = (
         "include/topicshift/core/route/client.py",
         "        return entry is not None and entry.came_from is not None and entry.topic == topic",
         "        return False",
-        ("tests/integration/test_route_real.py",),
+        ("tests/integration/test_route_groups_real.py",),
         broker=True,
     ),
     Mutation(
