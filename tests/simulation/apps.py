@@ -158,7 +158,8 @@ class ProducerInstance(Instance):
 
     def _offer(self) -> None:
         """The application hands a record over, if it is admitted."""
-        topic = None if self.world.quiet else self.client.admit(self.follower.now(self.skew))
+        idle = self.world.quiet or self.world.kernel.now < self.world.idle_until
+        topic = None if idle else self.client.admit(self.follower.now(self.skew))
         if topic is None:
             return
         key = self.world.rng.choice(self.keys)

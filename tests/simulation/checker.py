@@ -405,7 +405,7 @@ def never_left_stopped(facts: Facts) -> Iterator[Violation]:
     disturbed = [
         h
         for h in facts.hands
-        if h["hand"] in ("producer_stall", "producer_crash", "route_unreadable", "app_clock_step")
+        if h["hand"] in ("producer_stall", "producer_crash", "producers_idle", "route_unreadable", "app_clock_step")
     ]
     last: dict[str, float] = {}
     begun: dict[str, float] = {}

@@ -17,7 +17,7 @@ class ManualProducerInstance(ProducerInstance):
     def tick(self) -> None:
         """Send a record."""
         self._deliver()
-        if self.world.quiet or not self.app.running:
+        if self.world.quiet or self.world.kernel.now < self.world.idle_until or not self.app.running:
             return
         key = self.world.rng.choice(self.keys)
         self.queue.append((0.0, self.app.topic, key, self.app.next_seq(key)))

@@ -6,7 +6,6 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -23,7 +22,7 @@ class Mutant:
 
     what: str
     patch: Patch
-    bound: int = 300
+    bound: int = 40
     wish: Wish = ANY
 
 
@@ -31,9 +30,9 @@ MUTANTS: dict[str, Mutant] = {}
 """Every broken product, by name."""
 
 
-def _without(table: str, name: str) -> Patch:
+def _without(table: str, *names: str) -> Patch:
     def patch(stack: ExitStack) -> None:
-        left = [r for r in RULES[table] if r.name != name]
+        left = [r for r in RULES[table] if r.name not in names]
         stack.enter_context(mock.patch.dict(RULES, {table: left}))
 
     return patch
@@ -63,8 +62,6 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.resumed_here": Wish(calm=True, hands=("stray_write_source@fence",)),
     "forward.budget": Wish(manual=True, calm=True, hands=("consumer_crash@freeze", "consumer_crash@freeze")),
     "forward.asked_to_resume": Wish(calm=True, hands=("run_deleted@freeze",)),
-    "resume.nobody_on_target": Wish(calm=True, hands=("point_in_flight",)),
-    "forward.switch_in_time": Wish(hands=("point_stuck",)),
     "forward.plan_current": Wish(calm=True, hands=("plan_changes",)),
     "forward.source_is_planned": Wish(calm=True, hands=("source_remade@create_target",)),
     "forward.retention_long_enough": Wish(calm=True),
@@ -75,8 +72,6 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.started_by_hand": Wish(calm=True, manual=True),
     "resume.producers_resumed": Wish(calm=True, hands=("stray_write_source@fence",)),
     "resume.fence_lifted": Wish(calm=True, hands=("stray_write_source@fence",), kinds=("refused@admin.delete_acls",)),
-    "resume.target_shut": Wish(calm=True, hands=("point_in_flight",)),
-    "resume.nothing_left_on_target": Wish(calm=True, hands=("point_in_flight",)),
     "forward.order_proven": Wish(calm=True),
     "forward.fence_proven": Wish(calm=True),
     "resume.resume_ended": Wish(calm=True, hands=("stray_write_source@fence",)),
@@ -84,27 +79,65 @@ _SHOWN_BY: dict[str, Wish] = {
     "rollback.retention_restored": Wish(calm=True, hands=("rollback_asked@lengthen_retention",)),
     "rollback.rollback_disarmed": Wish(calm=True, hands=("rollback_asked@arm",)),
     "rollback.rolled_back": Wish(calm=True, hands=("rollback_asked@create_target",)),
-    "rollback.rollback_unfenced": Wish(calm=True, hands=("rollback_asked@fence",)),
     "rollback.rollback_fence_gone": Wish(
         calm=True, hands=("rollback_asked@fence",), kinds=("refused@admin.delete_acls",)
     ),
     "rollback.producers_returned": Wish(calm=True, hands=("rollback_asked@fence",)),
-    "rollback.stopped_on_target": Wish(calm=True, hands=("rollback_asked@switch_producers",)),
-    "rollback.target_shut_for_rollback": Wish(calm=True, hands=("rollback_asked@switch_producers",)),
-    "rollback.groups_returned": Wish(calm=True, hands=("rollback_asked@switch_consumer:g0",)),
+    "rollback.stopped_on_target": Wish(calm=True, hands=("producers_idle@fence", "rollback_asked@switch_producers")),
+    "rollback.groups_returned": Wish(calm=True, hands=("producers_idle@fence", "rollback_asked@switch_consumer:g0")),
     "rollback.rollback_free": Wish(calm=True, hands=("rollback_asked@create_target",)),
 }
 """What shows that a rule is gone, where hardly any scenario does."""
 
+LEFT_OUT: dict[str, str] = {
+    "forward.switch_in_time": "fence_holds finds such a producer by its first record, and a route that is not paused "
+    "takes no point; the rule ends the freeze sooner, and says why",
+    "forward.still_stopped": "as forward.switch_in_time",
+    "forward.transactions_settled": "nobody writes in transactions in the simulator",
+    "resume.nobody_on_target": "target_shut keeps late comers off; removed together, they are caught",
+    "resume.target_shut": "nobody_on_target goes on where somebody is there; removed together, they are caught",
+    "resume.nothing_left_on_target": "it needs a record on the target in spite of target_shut",
+    "resume.fence_lifted_first": "fence_lifted follows it; it spares producers of other kinds, which are not simulated",
+    "rollback.rollback_unfenced": "as resume.fence_lifted_first; rollback_fence_gone follows it",
+    "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
+    "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
+    "retell never": "a task gives up after ten seconds, and its next try tells again; repeating only saves that time",
+    "certificate never too old": "each look compares what the certificate says with what is true now, whatever its age",
+}
+"""What no seed misses when it is broken, and why: others cover for it, or the world lacks what it is for. Retirement
+(table ``retire``) is not simulated at all; the model check and unit tests hold its rules.
+"""
+
+_TOGETHER: dict[str, tuple[str, Wish]] = {
+    "resume.nobody_on_target resume.target_shut": (
+        "producers resume whoever is on the target",
+        Wish(calm=True, hands=("point_in_flight",)),
+    ),
+    "resume.fence_lifted_first resume.fence_lifted": (
+        "producers resume behind the DENY",
+        Wish(calm=True, hands=("stray_write_source@fence",)),
+    ),
+    "rollback.rollback_unfenced rollback.rollback_fence_gone": (
+        "a rollback leaves the DENY",
+        Wish(calm=True, hands=("rollback_asked@fence",)),
+    ),
+}
+"""Rules that cover for each other: removed together."""
+
 for _table, _rules in RULES.items():
     for _rule in _rules:
         _name = f"{_table}.{_rule.name}"
-        MUTANTS[f"no rule {_name}"] = Mutant(
-            "the rule is gone", _without(_table, _rule.name), wish=_SHOWN_BY.get(_name, ANY)
-        )
+        if _table != "retire" and _name not in LEFT_OUT:
+            MUTANTS[f"no rule {_name}"] = Mutant(
+                "the rule is gone", _without(_table, _rule.name), bound=40, wish=_SHOWN_BY.get(_name, ANY)
+            )
+for _names, (_what, _wish) in _TOGETHER.items():
+    _table = _names.split(".")[0]
+    _gone = [n.split(".")[1] for n in _names.split()]
+    MUTANTS[f"no rules {_names}"] = Mutant(_what, _without(_table, *_gone), bound=40, wish=_wish)
 
 
-def _mutant(name: str, what: str, patch: Patch, bound: int = 300, **wish: Any) -> None:
+def _mutant(name: str, what: str, patch: Patch, bound: int = 40, **wish: Any) -> None:
     MUTANTS[name] = Mutant(what, patch, bound, Wish(**wish))
 
 
@@ -189,16 +222,6 @@ def _seat_for_all(real: Any) -> Any:
 
 # ------------------------------------------------------------------------------------------------ the engine
 
-_mutant(
-    "certificate never too old",
-    "a certificate licenses an act for ten days",
-    _swap("topicshift.core.engine.frozen.CERTIFICATE_VALID", timedelta(days=10)),
-)
-_mutant(
-    "retell never",
-    "an act whose effect does not show is never performed again",
-    _swap("topicshift.core.engine.decision.RETELL_S", 1e9),
-)
 _mutant(
     "no is yes",
     "a person's no is taken for a yes",

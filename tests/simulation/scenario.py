@@ -36,6 +36,10 @@ SPECIAL = frozenset(
 """Wishes that are no hands of their own."""
 
 
+DRAWN = sorted(APP_FAULTS.keys() - {"producers_idle"})
+"""What happens to applications unasked; idle producers are wished for alone."""
+
+
 @dataclass(frozen=True)
 class Mood:
     """How a person answers: seconds until the answer, what it is, and whether it comes twice."""
@@ -165,6 +169,7 @@ def _wished(rng: random.Random, name: str) -> Hand:
     if not after:
         return _app_fault(rng, what) if what in APP_FAULTS else _hand(rng, what)
     amount = rng.choice((70.0, 200.0)) * rng.uniform(0.7, 1.3) if what in APP_FAULTS else 0.0
+    amount = rng.uniform(5.0, 40.0) if what == "producers_idle" else amount
     return Hand(what, rng.choice((0.0, 0.3, 1.0, 3.0)) * rng.uniform(0.3, 1.5), after, amount)
 
 
@@ -174,7 +179,7 @@ def _hand(rng: random.Random, what: str) -> Hand:
 
 
 def _app_fault(rng: random.Random, what: str = "") -> Hand:
-    what, wished = what or rng.choice(sorted(APP_FAULTS)), what
+    what, wished = what or rng.choice(DRAWN), what
     at, after = _when(rng)
     if wished:
         at, after = rng.uniform(0.0, 3.0), rng.choice(("freeze", "freeze", "create_target", "fence"))

@@ -51,6 +51,8 @@ class World:
         self.routes = RouteLog(self)
         self.quiet = False
         """Producers send nothing more: the run is coming to its end."""
+        self.idle_until = -1.0
+        """Until then producers have nothing to send."""
         c = self.cluster
         c.create_topic(self.source, shape.source_partitions, 3, {"retention.ms": "86400000", "retention.bytes": "-1"})
         for p in range(shape.producers):
@@ -91,7 +93,7 @@ class World:
 
     def heal(self) -> None:
         """Every fault of the world ends: nobody is stalled, clocks are right, the route can be read."""
-        self.routes.unreadable_until = -1.0
+        self.routes.unreadable_until = self.idle_until = -1.0
         for app in [*self.producers, *self.consumers]:
             for instance in app.instances:
                 instance.skew = 0.0
@@ -314,6 +316,11 @@ def _skew(world: World, hand: Hand) -> object:
     return instance.name
 
 
+def _idle(world: World, hand: Hand) -> object:
+    world.idle_until = world.kernel.now + hand.amount
+    return True
+
+
 def _blind(world: World, hand: Hand) -> object:
     world.routes.unreadable_until = world.kernel.now + hand.amount
     return True
@@ -326,6 +333,7 @@ APP_FAULTS: dict[str, Callable[[World, Hand], object]] = {
     "consumer_stall": _stall("consumer"),
     "app_clock_step": _skew,
     "route_unreadable": _blind,
+    "producers_idle": _idle,
 }
 """What happens to applications and to their view of the route. ``amount`` is in seconds."""
 
