@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "spark_jobs"))
 
-from benchmarks.impact import fill
+from benchmarks.impact import fill, repeating
 
 import drain_verification as job
 from lab.broker import EmbeddedBroker
@@ -105,7 +105,7 @@ def main() -> int:
             broker = stack.enter_context(EmbeddedBroker(heap="768m"))
             bootstrap = broker.bootstrap
             say(f"writing {args.records:,} records")
-            fill(broker.config(), args.topic, args.records, 400_000, args.partitions)
+            fill(broker.config(), args.topic, args.partitions, repeating(args.records, 400_000))
         spark = local_spark("drain-verification-benchmark", cores=2, conf=job._SETTINGS)
         stack.callback(spark.stop)
         properties = {"bootstrap.servers": bootstrap}

@@ -39,7 +39,8 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from lab.broker import EmbeddedBroker
 from lab.java import find_java

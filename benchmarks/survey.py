@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from lab.broker import EmbeddedBroker, kafka_jars
 from lab.java import find_java
@@ -58,7 +59,7 @@ def make(admin: AdminClient, config: dict[str, Any], topic: str, groups: int, pa
     assert producer.flush(120) == 0
     batch = 100
     for first in range(0, groups, batch):
-        futures = []
+        futures: list[Any] = []
         for g in range(first, min(groups, first + batch)):
             offset = RECORDS // 2 if g % 10 == 0 else RECORDS
             tps = [TopicPartition(topic, p, offset) for p in range(partitions)]
