@@ -365,10 +365,13 @@ class ConsumerInstance(Instance):
         bounds = self.world.cluster.bounds(self.topic or "", partition)
         if bounds is not None and not bounds[0] <= self.positions[partition] <= bounds[1]:
             self._begin(partition, out_of_range=True)
-        for record in self._poll(partition):
+        found = self._poll(partition)
+        for record in found:
             self._hand_over(self.topic or "", partition, record)
             self.positions[partition] = record.offset + 1
             self.clean = False
+        if bounds is not None and len(found) < BATCH and self.positions[partition] < bounds[1]:
+            self.positions[partition], self.clean = bounds[1], False  # markers, and records of an aborted transaction
 
     def _hand_over(self, topic: str, partition: int, record: Record) -> None:
         self.world.history.add(

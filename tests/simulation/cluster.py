@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,7 @@ class SimCluster(FakeCluster):
         log, stable = _log(p), p.stable
         if position >= stable:
             return []
-        first = log[0].offset if log else 0
-        start = max(position - first, 0)
+        start = bisect_left(log, position, key=lambda r: r.offset)  # transactions leave gaps
         return [r for r in log[start : start + limit] if r.offset < stable]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int] | None:

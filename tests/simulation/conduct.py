@@ -218,18 +218,47 @@ def resumes_wholly(facts: Facts) -> Iterator[Violation]:
                 yield Violation("resume", f"the freeze is resumed, and {', '.join(still)} stand still", e.at)
 
 
-def keeps_records_for_readers(facts: Facts) -> Iterator[Violation]:
-    """A retention that somebody put back is lengthened again before the act that the last reading licenses."""
-    licensed = "switch_producers" if facts.order == "drain_first" else "switch_consumer"
-    for hand in facts.hand("retention_put_back"):
-        after = [e for e in facts.events if e.at > hand.at and e.what in ("fault", "killed", "call", "row")]
-        for e in after:
-            if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == "alter_topic_configs"):
-                break
-            acts = e.what == "row" and e["step"].startswith(licensed) and e["state"] == "intended"
-            if acts and e.at > hand.at + LOOK_S:
-                yield Violation("retention", f"{e['step']} while the longer retention was taken back", e.at)
-                break
+def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
+    """A longer retention or a DENY that somebody took back is set again before the next act that rests on it."""
+    switch = ("switch_producers",) if facts.order == "drain_first" else ("switch_consumer",)
+    for name, method, acts in (
+        ("retention_put_back", "alter_topic_configs", switch),
+        ("deny_removed", "create_acls", ("switch_producers", "switch_consumer")),
+    ):
+        for hand in facts.hand(name):
+            held = any(c.what == "call" and c["method"] == method and c.at < hand.at for c in facts.events)
+            e = _next(facts, hand, method, acts) if hand["did"] and held else None
+            if e is not None and e.at > hand.at + LOOK_S:
+                yield Violation("unmended", f"{e['step']} while {name} was not mended for {e.at - hand.at:.0f} s", e.at)
+
+
+def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Event | None:
+    """The first of these acts after a hand; None where it was mended before, or something else is in the way."""
+    for e in facts.events:
+        if e.at <= hand.at:
+            continue
+        if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == method):
+            return None
+        if e.what == "row" and e["state"] in ("undoing", "undone") and e["step"] in ("freeze", "fence"):
+            return None
+        if e.what == "row" and e["state"] == "intended" and e["step"].split(":")[0] in acts:
+            return e
+    return None
+
+
+def hanging_is_aborted_first(facts: Facts) -> Iterator[Violation]:
+    """No producer is stopped while a transaction hangs on the source that nobody will ever end."""
+    since: float | None = None
+    for e in facts.events:
+        if e.what == "hand" and e["hand"] == "transaction_hangs" and e["did"]:
+            since = e.at
+        elif e.what == "call" and e["method"] == "abort_transaction" and e["outcome"] == "ok":
+            since = None
+        begins = e.what == "row" and (e["step"], e["state"]) == ("freeze", "intended")
+        if since is not None and begins and e.at > since + LOOK_S:
+            age = e.at - since
+            if not _faulty(facts, since, e.at):
+                yield Violation("unprepared", f"a freeze begins over a transaction that hangs for {age:.0f} s", e.at)
 
 
 def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
@@ -344,7 +373,8 @@ RULES = (
     freezes_begin_prepared,
     resumes_wholly,
     resumes_end,
-    keeps_records_for_readers,
+    mends_before_it_acts,
+    hanging_is_aborted_first,
     carries_out_the_plan_of_now,
     one_freeze_a_try,
     denied_is_denied,

@@ -67,6 +67,8 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.retention_long_enough": Wish(calm=True),
     "forward.retention_holds": Wish(calm=True, hands=("retention_put_back@fence", "consumer_stall@fence")),
     "forward.retention_put_back": Wish(calm=True),
+    "forward.deny_holds": Wish(calm=True, hands=("deny_removed@fence", "consumer_stall@fence")),
+    "forward.transactions_settled": Wish(calm=True, hands=("transaction_hangs@create_target",)),
     "forward.disarmed": Wish(calm=True),
     "forward.stopped_by_hand": Wish(calm=True, manual=True),
     "forward.started_by_hand": Wish(calm=True, manual=True),
@@ -93,7 +95,6 @@ LEFT_OUT: dict[str, str] = {
     "forward.switch_in_time": "fence_holds finds such a producer by its first record, and a route that is not paused "
     "takes no point; the rule ends the freeze sooner, and says why",
     "forward.still_stopped": "as forward.switch_in_time",
-    "forward.transactions_settled": "nobody writes in transactions in the simulator",
     "resume.nobody_on_target": "target_shut keeps late comers off; removed together, they are caught",
     "resume.target_shut": "nobody_on_target goes on where somebody is there; removed together, they are caught",
     "resume.nothing_left_on_target": "it needs a record on the target in spite of target_shut",

@@ -26,7 +26,7 @@ PEOPLES_HANDS = (
 )  # fmt: skip
 
 
-DRAWN = sorted(HANDS.keys() - {"undeclared_follower"})
+DRAWN = sorted(HANDS.keys() - {"undeclared_follower", "transaction_hangs"})
 """Hands of outsiders that any scenario may hold; a stranger on the route keeps the gate shut for good."""
 
 SPECIAL = frozenset(
@@ -36,7 +36,7 @@ SPECIAL = frozenset(
 """Wishes that are no hands of their own."""
 
 
-DRAWN = sorted(APP_FAULTS.keys() - {"producers_idle"})
+DRAWN_FAULTS = sorted(APP_FAULTS.keys() - {"producers_idle"})
 """What happens to applications unasked; idle producers are wished for alone."""
 
 
@@ -179,7 +179,7 @@ def _hand(rng: random.Random, what: str) -> Hand:
 
 
 def _app_fault(rng: random.Random, what: str = "") -> Hand:
-    what, wished = what or rng.choice(DRAWN), what
+    what, wished = what or rng.choice(DRAWN_FAULTS), what
     at, after = _when(rng)
     if wished:
         at, after = rng.uniform(0.0, 3.0), rng.choice(("freeze", "freeze", "create_target", "fence"))

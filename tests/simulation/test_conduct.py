@@ -53,11 +53,13 @@ def route(at: float, active: str, until: float | None = None) -> Line:
 
 FENCE = row(10.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
 OPEN = {"state": "open", "why": "it waits"}
-BEGUN, RESUMED = row(10.0, "freeze", "intended"), row(50.0, "freeze", "undone")
+ENDED = row(30.0, "freeze")
+BEGUN, RESUMED = row(12.0, "freeze", "intended"), row(50.0, "freeze", "undone")
 PREPARED = [row(5.0, "arm"), row(6.0, "lengthen_retention")]
 SWITCH = ("switch_producers", "intended")
 MAKE = {"port": "admin", "method": "create_topic"}
 PLAN: Line = (5.0, "journal", "plan", {})
+LONGER, DENY = call(5.0, method="alter_topic_configs"), call(5.0, method="create_acls")
 PAUSED: Line = (5.0, "p0-1", "says", {"status": "paused"})
 
 
@@ -88,7 +90,9 @@ def left(unread: int, *, released: bool) -> Line:
         ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
         ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
         ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
-        ("keeps_records_for_readers", [hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
+        ("mends_before_it_acts", [LONGER, hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
+        ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
+        ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
         ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
         ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
         ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
@@ -130,7 +134,10 @@ STEP = SimpleNamespace(kind="clock_step")
         [row(5.0, "arm"), row(9.0, "arm", "undone"), row(9.0, "create_target"), state(20.0, "done")],
         [row(9.0, "fence", "undone"), (40.0, "p0-1", "says", {"status": "running"}), row(50.0, "freeze", "undone")],
         [row(20.0, "freeze", "undoing"), row(25.0, "freeze", "undone")],
-        [hand(10.0, "retention_put_back"), call(11.0, method="alter_topic_configs"), row(20.0, *SWITCH)],
+        [hand(10.0, "retention_put_back"), row(20.0, *SWITCH)],
+        [LONGER, hand(10.0, "retention_put_back"), call(11.0, method="alter_topic_configs"), row(20.0, *SWITCH)],
+        [DENY, hand(10.0, "deny_removed"), call(11.0, method="create_acls"), row(20.0, *SWITCH)],
+        [*PREPARED, hand(7.0, "transaction_hangs"), call(8.0, method="abort_transaction"), BEGUN, ENDED],
         [hand(10.0, "partition_added_source"), (11.0, "journal", "plan", {}), call(20.0, **MAKE)],
         [state(20.0, "rolled_back"), state(21.0, "open"), row(22.0, "create_target", "intended")],
         [

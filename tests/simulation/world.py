@@ -261,6 +261,19 @@ def _route_gone(world: World) -> object:
     return True
 
 
+def _hangs(world: World) -> object:
+    """A producer of long ago left a transaction open that no coordinator knows any more; nothing of it is committed."""
+    cluster, true = world.cluster, world.cluster._now_ms
+    if cluster.partitions(world.source) is None:
+        return False
+    transaction = cluster.begin("forgotten")
+    cluster._now_ms = lambda: true() - 3_600_000
+    transaction.produce(world.source, 0)
+    cluster._now_ms = true
+    cluster.forget_transaction(transaction)
+    return True
+
+
 HANDS: dict[str, Callable[[World], object]] = {
     "deny_removed": _deny,
     "target_acl_removed": _target_acl,
@@ -277,6 +290,7 @@ HANDS: dict[str, Callable[[World], object]] = {
     "undeclared_group": _reader,
     "undeclared_follower": _stranger,
     "route_gone": _route_gone,
+    "transaction_hangs": _hangs,
 }
 """What outsiders do to the cluster."""
 
