@@ -102,6 +102,8 @@ LEFT_OUT: dict[str, str] = {
     "rollback.rollback_unfenced": "as resume.fence_lifted_first; rollback_fence_gone follows it",
     "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
     "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
+    "forward.kept_on_target": "whatever changes the route next writes a lost record anew too, at the latest its disarming",
+    "silence is death": "whoever wakes is held by the age of its own view, and what it had taken moves the ends",
     "retell never": "a task gives up after ten seconds, and its next try tells again; repeating only saves that time",
     "certificate never too old": "each look compares what the certificate says with what is true now, whatever its age",
 }
@@ -180,16 +182,6 @@ _mutant(
     ),
     hands=("stray_write_source@switch_consumer:g0", "stray_write_source@switch_consumer:g1", "consumer_stall@fence"),
 )
-_mutant(
-    "silence is death",
-    "a silent instance counts as gone at once",
-    _wrap(
-        "topicshift.core.route.judge.is_gone",
-        lambda real: lambda ack, now: real(ack, now) or now[1] - (ack.broker_ms or 0) > 9000,
-    ),
-    hands=("producer_stall",),
-)
-
 # ------------------------------------------------------------------------------------------------ the journal
 
 _mutant(
