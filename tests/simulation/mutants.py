@@ -102,7 +102,7 @@ LEFT_OUT: dict[str, str] = {
     "rollback.rollback_unfenced": "as resume.fence_lifted_first; rollback_fence_gone follows it",
     "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
     "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
-    "forward.kept_on_target": "whatever changes the route next writes a lost record anew too, at the latest its disarming",
+    "forward.kept_on_target": "the next change of the route writes a lost record anew too, at the latest its disarming",
     "silence is death": "whoever wakes is held by the age of its own view, and what it had taken moves the ends",
     "retell never": "a task gives up after ten seconds, and its next try tells again; repeating only saves that time",
     "certificate never too old": "each look compares what the certificate says with what is true now, whatever its age",
@@ -182,6 +182,7 @@ _mutant(
     ),
     hands=("stray_write_source@switch_consumer:g0", "stray_write_source@switch_consumer:g1", "consumer_stall@fence"),
 )
+
 # ------------------------------------------------------------------------------------------------ the journal
 
 _mutant(
