@@ -56,7 +56,10 @@ def test_it_waits_until_a_moment() -> None:
     assert asyncio.run(first(ClockTrigger(moment=0.0))) == {"status": "moment"}
 
 
-def test_an_answer_that_is_given_elsewhere_wakes_the_task(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("looks", [1, 4])  # 1: a quick person, before the trigger has looked at all
+def test_an_answer_that_is_given_elsewhere_wakes_the_task(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
     world, withdrawn = airflow.world, []
 
     def withdraw(ti_id: Any, option: str) -> None:
@@ -70,7 +73,7 @@ def test_an_answer_that_is_given_elsewhere_wakes_the_task(airflow: Airflow, monk
         migration_id=world.claim.migration_id, row=row, stale=str(uuid4()), option="Reject", moment=LATER
     )
     assert AnswerTrigger(**trigger.serialize()[1]).serialize() == trigger.serialize()
-    after_looks(monkeypatch, 4, lambda: world.answer(asking))
+    after_looks(monkeypatch, looks, lambda: world.answer(asking))
     assert asyncio.run(first(trigger)) == {"status": "changed"}
     assert withdrawn == ["Reject"], "nobody shall answer the earlier text any more"
     trigger.moment = 0.0

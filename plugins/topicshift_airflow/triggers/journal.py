@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOOK_EVERY_S = 2.0
+OPEN = "intended"
+"""State of the journal row of a question that nobody has answered."""
 
 ASK_AIRFLOW_EVERY = 15
 """Looks from one question for the state of the owner's run to the next, while no freeze is under way."""
@@ -104,10 +106,11 @@ class AnswerTrigger(ClockTrigger):
         try:
             first = await reader.read(self._look)
             while self.left() > 0:
-                await asyncio.sleep(LOOK_EVERY_S)
                 now = await reader.read(self._look)
-                if now is not None and now != first:
+                # A quick person has answered before the first look: what is not open any more has changed.
+                if now is not None and (now != first or now[0] != OPEN):
                     return "changed"
+                await asyncio.sleep(LOOK_EVERY_S)
             return "moment"
         finally:
             await reader.close()
