@@ -163,6 +163,11 @@ class Run:
                 )
         raise KeyError(task_id)
 
+    def tries(self, task_id: str) -> int:
+        """How often a task was tried."""
+        tasks = self.api.task_instances(self.dag_id, self.run_id)
+        return next(int(task["try_number"]) for task in tasks if task["task_id"] == task_id)
+
     def wait(self, state: str, timeout: float = PATIENCE_S) -> Run:
         """Wait until it has ended, in this state; else the failed tasks' logs are shown."""
         run = self.api.wait_run(self.dag_id, self.run_id, timeout=timeout)

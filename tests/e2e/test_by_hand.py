@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 from tests.e2e.small import Run, Topic, until
 
@@ -17,6 +19,7 @@ from topicshift.ports import Acl
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "switch_consumers.switch"
+VERIFIER = "verify_drain.drain_verification"
 AFTER = 20
 """Records that are written to the target after the switch."""
 
@@ -30,6 +33,7 @@ class Moved:
     acls_before: frozenset[Acl]
     acls_after_lie: frozenset[Acl]
     said_to_lie: str
+    verifiers: int
     resumed: Any
     member_is_waited_for: bool
     seeded: dict[int, int | None]
@@ -45,10 +49,11 @@ def moved(stack: Stack) -> Moved:
         values = topic.values(freeze_budget="30s", retire_after="1s", retire_scream_test="2s")
         run = Run.start(stack.airflow, "topic_migration", values)
         run.question(FENCE)
+        kill_verifier(topic)
         with topic.writing(user=SUPERUSER):  # whom no DENY reaches
             run.answer(FENCE)
             run.wait("failed")
-        said_to_lie = run.log(FENCE)
+        said_to_lie, verifiers = run.log(FENCE), run.tries(VERIFIER)
         resumed = stack.airflow.xcom("topic_migration", run.run_id, "resume_on_source")
         acls_after_lie = admin.acls()
         with topic.reading(topic.name):
@@ -75,11 +80,25 @@ def moved(stack: Stack) -> Moved:
         acls_before,
         acls_after_lie,
         said_to_lie,
+        verifiers,
         resumed,
         member_is_waited_for,
         seeded,
         read_on_target=len(seen),
     )
+
+
+def kill_verifier(topic: Topic) -> None:
+    """The armed verifier is killed, as a kernel that is out of memory does it."""
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if {"--armed", topic.name} <= set(process.info["cmdline"] or ())
+    ]
+    assert found, "the verifier is armed before a person stops anybody"
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def commits(admin: Any, topic: Topic) -> dict[int, int | None]:
@@ -99,6 +118,10 @@ def test_after_a_stop_that_the_offsets_contradict_the_producer_is_started_on_the
     assert "the freeze budget is used up" in moved.resumed["why"]
     created = {a for a in moved.acls_after_lie - moved.acls_before if a.name != moved.topic.target}
     assert not created and moved.acls_before <= moved.acls_after_lie, "the fence must be gone to the last binding"
+
+
+def test_a_verifier_that_was_killed_before_the_freeze_is_started_anew(moved: Moved) -> None:
+    assert moved.verifiers == 2
 
 
 def test_a_group_that_is_said_to_be_stopped_and_is_not_is_waited_for(moved: Moved) -> None:

@@ -81,7 +81,9 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         api.set_run_state("topic_migration", run.run_id, "failed")
         marked = time.monotonic()
         until(lambda: not life.frozen()[0], "producers that resume on the source")
-        assert time.monotonic() - marked < RESUMED_WITHIN_S
+        took = time.monotonic() - marked
+        print(f"producers resumed on the source {took:.1f} s after the run was marked")
+        assert took < RESUMED_WITHIN_S
         back = Run.start(api, "topic_rollback", {"migration": source}).wait("success")
         assert api.xcom("topic_rollback", back.run_id, "observe")["type"] == "free"
         assert not life.frozen()[0], "producers must write to the source again"
