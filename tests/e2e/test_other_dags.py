@@ -26,8 +26,8 @@ from topicshift.core.spec.io import load_spec
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SWITCH = "switch_producers.switch"
-RESUMED_WITHIN_S = 20.0
-"""About 6 s where the cores are idle."""
+RESUMED_WITHIN_S = 10.0
+"""2 s were seen where the cores are idle."""
 SPECS = Path(__file__).parents[1] / "specs"
 
 
