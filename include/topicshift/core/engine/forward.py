@@ -13,6 +13,7 @@ from topicshift.core.engine.where import (
     always,
     arrived,
     driven,
+    end_or_stop,
     fenced,
     frozen,
     named,
@@ -215,6 +216,15 @@ def order_proven(view: View) -> Decision | None:
     if proof.verdict not in ("proven", "partly_proven"):
         return stop("GuardViolated", f"the order proof says {proof.verdict}: {proof.text}")
     return None
+
+
+@AFTER.rule(all_moved, Fact.FENCE, step=Step.VERIFY)
+def source_stood_still(view: View) -> Decision | None:
+    """A record that came to the source after the proof had read it is named before the migration counts as done."""
+    fence = view.fence
+    if isinstance(fence, Unknown):
+        return wait(f"the source cannot be compared with its fence, and unknown is never OK: {fence.why}")
+    return end_or_stop(view, "FenceBroken", fence.broken) if fence.broken else None
 
 
 @AFTER.rule(lambda r: all_moved(r) and r.in_effect(Row.LENGTHEN_RETENTION), step=Step.VERIFY)
