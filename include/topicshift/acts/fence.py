@@ -128,18 +128,21 @@ def repair_deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def widen_deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """One DENY for everybody, now that every producer writes to the target."""
-    row = view.record.step(Row.WIDE_DENY)
-    if row is not None and row.state.in_effect:
-        data = row.data
+    _shut(ctx, view.record, Row.WIDE_DENY, ctx.row.source)
+
+
+def _shut(ctx: MigrationContext, record: Record, row: Row, topic: str) -> None:
+    """Deny everybody to write to a topic, on record in ``row``."""
+    held = record.step(row)
+    if held is not None and held.state.in_effect:
+        data = held.data
     else:
         # The brokers' ACLs need no look where the freeze found none in force: without an authorizer there are none.
-        plan = wide_deny(ctx.admin.acls(), ctx.row.source)
-        data = ctx.intend(
-            Row.WIDE_DENY,
-            {"topic": ctx.row.source, "acls_added": [asdict(a) for a in plan.bindings], "notes": list(plan.notes)},
-        )
+        plan = wide_deny(ctx.admin.acls(), topic)
+        added = [asdict(a) for a in plan.bindings]
+        data = ctx.intend(row, {"topic": topic, "acls_added": added, "notes": list(plan.notes)})
     _create(ctx, added_by(data))
-    ctx.finish(Row.WIDE_DENY, {})
+    ctx.finish(row, {})
 
 
 def unfence(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -173,17 +176,7 @@ def restore(ctx: MigrationContext, record: Record) -> None:
 
 def deny_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Shut the target for everybody while producers go back, for a process that slept wakes up with records for it."""
-    row = view.record.step(Row.TARGET_DENY)
-    if row is not None and row.state.in_effect:
-        data = row.data
-    else:
-        plan = wide_deny(ctx.admin.acls(), ctx.row.target)
-        data = ctx.intend(
-            Row.TARGET_DENY,
-            {"topic": ctx.row.target, "acls_added": [asdict(a) for a in plan.bindings], "notes": list(plan.notes)},
-        )
-    _create(ctx, added_by(data))
-    ctx.finish(Row.TARGET_DENY, {})
+    _shut(ctx, view.record, Row.TARGET_DENY, ctx.row.target)
 
 
 def open_target(ctx: MigrationContext, record: Record) -> None:

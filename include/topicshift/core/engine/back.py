@@ -67,7 +67,7 @@ def _deny_gone(view: View) -> Decision | None:
 # -------------------------------------------------------------------------------- producers resume on the source
 
 
-@RESUME.rule(_always, Fact.PRODUCERS, Fact.TARGET, Fact.FENCE)
+@RESUME.rule(lambda r: r.in_effect(Row.SWITCH_PRODUCERS) or bool(r.released), Fact.PRODUCERS, Fact.TARGET, Fact.FENCE)
 def nobody_on_target(view: View) -> Decision | None:
     """Looked at once more when everybody else is shut out: producers resume only where none is on the target."""
     record = view.record

@@ -6,14 +6,13 @@ from datetime import datetime
 
 from topicshift.core.engine.before import BEFORE
 from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
-from topicshift.core.engine.frozen import FROZEN
+from topicshift.core.engine.frozen import FROZEN, fence_holds
 from topicshift.core.engine.view import GroupFact, Member, Unknown, View
 from topicshift.core.engine.where import (
     all_moved,
     always,
     arrived,
     driven,
-    end_or_stop,
     fenced,
     frozen,
     named,
@@ -221,10 +220,7 @@ def order_proven(view: View) -> Decision | None:
 @AFTER.rule(all_moved, Fact.FENCE, step=Step.VERIFY)
 def source_stood_still(view: View) -> Decision | None:
     """A record that came to the source after the proof had read it is named before the migration counts as done."""
-    fence = view.fence
-    if isinstance(fence, Unknown):
-        return wait(f"the source cannot be compared with its fence, and unknown is never OK: {fence.why}")
-    return end_or_stop(view, "FenceBroken", fence.broken) if fence.broken else None
+    return fence_holds(view)
 
 
 @AFTER.rule(lambda r: all_moved(r) and r.in_effect(Row.LENGTHEN_RETENTION), step=Step.VERIFY)
