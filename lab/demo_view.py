@@ -12,10 +12,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from topicshift.core.engine.words import ORDER, Step
-from topicshift.core.spec.model import Cutover
+from topicshift.core.engine.words import ORDER
+from topicshift.core.spec.cutover import Cutover
 
-STEPS = tuple(step.value for step in ORDER[Cutover.DRAIN_FIRST] if step is not Step.RETIRE)
+STEPS = tuple(step.value for step in ORDER[Cutover.DRAIN_FIRST])
 _MARK = {
     "success": ("done", "green"),
     "running": ("running", "cyan"),

@@ -18,9 +18,9 @@ from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGrou
 
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.errors import SpecError, TopicshiftError
+from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.form import form_fields
 from topicshift.core.spec.io import load_spec, spec_paths
-from topicshift.core.spec.model import Cutover
 from topicshift_airflow.docs import migration_doc, task_doc, tooltip
 from topicshift_airflow.operators import tasks
 from topicshift_airflow.operators.advance import RETRIES
@@ -59,8 +59,6 @@ def migration_dag(dag_id: str, cutover: Cutover, spec_file: str | None = None, *
         consumers: Any = None
         frozen: list[Any] = []
         for step in ORDER[cutover]:
-            if step is Step.RETIRE:
-                continue
             with TaskGroup(step.value, tooltip=tooltip(step)):
                 line = tasks.line_of(step, cutover, spec_file, consumers)
                 if step is Step.PLAN:
@@ -73,8 +71,7 @@ def migration_dag(dag_id: str, cutover: Cutover, spec_file: str | None = None, *
                 last = task
             if step is Step.VERIFY:
                 armed >> line[0]
-            if tasks.inside_freeze(step, cutover):
-                frozen += [task for task in line if task.task_id in tasks.FREEZE]
+            frozen += tasks.inside_freeze(step, cutover, line)
         dag.get_task("create_target.create") >> armed
         frozen >> tasks.resume_on_source()
         for task in dag.tasks:

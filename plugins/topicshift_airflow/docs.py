@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topicshift.core.engine.words import ORDER, STEPS, Step
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 _HEAD = """\
 ### Move a keyed topic to another number of partitions
@@ -33,7 +33,6 @@ def migration_doc(cutover: Cutover) -> str:
     rows = [
         f"| **{step.value}** | {doc.what} | {doc.proof} | {doc.way_back} |"
         for step in ORDER[cutover]
-        if step is not Step.RETIRE
         for doc in [STEPS[step]]
     ]
     return _HEAD.format(order=cutover.value, how=_HOW[cutover], rows="\n".join(rows))

@@ -13,7 +13,7 @@ from topicshift.acts.advance import Asking, Done, Waiting, advance, beyond
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 from .kernel import Process
 

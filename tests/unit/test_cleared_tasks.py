@@ -22,7 +22,7 @@ from topicshift import cli
 from topicshift.acts.advance import advance
 from topicshift.core.engine.progress import waits_for
 from topicshift.core.engine.words import ORDER, Row, Step
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.operators import tasks
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.operators.jobs import KeyRehashImpact, SparkJobOperator
@@ -38,7 +38,7 @@ class Run:
         self.airflow = Airflow(monkeypatch, cutover=cutover.value, **spec)
         monkeypatch.setattr("topicshift.reporting.run_report.write_report", lambda *_: "report.html")
         monkeypatch.setattr(tasks, "_mapped", self._mapped)
-        self.tasks = [t for step in ORDER[cutover] if step is not Step.RETIRE for t in self._line(step, cutover)]
+        self.tasks = [t for step in ORDER[cutover] for t in self._line(step, cutover)]
 
     def _mapped(self, task_id: str, step: Step, consumers: Any, evidence: str = "", through: Any = None) -> Any:
         how: dict[str, Any] = {"until": step, "evidence": evidence}
@@ -102,7 +102,7 @@ def test_the_line_of_tasks_moves_everybody(run: Run) -> None:
     assert world.where() == {("payments-v2", True)}
     assert world.journal.current(world.claim.migration_id).state == "done"
     assert results["report"]["verdict"] == "proven"
-    assert results["fence"]["fence_offsets_sum"] == 30 and results["create"]["topic_id"]
+    assert results["fence"]["fence"]["fence_offsets_sum"] == 30 and results["create"]["create_target"]["topic_id"]
 
 
 def test_after_the_end_a_cleared_task_is_skipped_and_changes_nothing(run: Run) -> None:

@@ -27,7 +27,7 @@ from topicshift.core.engine.engine import RULES, next_act
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Act, MigrationState, Row, StepState, row_of
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 TIME, MARGIN, OVER = range(3)
 PRODUCERS = ("r", "k")

@@ -21,7 +21,7 @@ from topicshift.core.engine.view import (
     Whereabouts,
 )
 from topicshift.core.engine.words import Act, MigrationState, Row, StepState
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 budgets = st.floats(5, 7200).map(lambda s: timedelta(seconds=s))

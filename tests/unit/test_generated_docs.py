@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tools.generate_docs import findings_page, pages, spec_page
 
-from topicshift.commands.advance import STEPS as UNTIL
-from topicshift.core.engine.words import STEPS, Step
 from topicshift.core.spec.model import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +32,3 @@ def test_every_field_of_the_spec_is_documented() -> None:
     page = spec_page()
     for name, field in Spec.model_fields.items():
         assert f"| `{name}` |" in page and field.description
-
-
-def test_the_command_can_stop_after_each_step_of_a_migration() -> None:
-    """It names them itself, so that its help needs no import of the engine."""
-    assert tuple(step.value for step in STEPS if step is not Step.RETIRE) == UNTIL

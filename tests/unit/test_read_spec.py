@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import SpecError
-from topicshift.core.spec.model import Cutover, Spec
+from topicshift.core.spec.cutover import Cutover
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim
 from topicshift.testing.fake_journal import FakeJournal, ManualClock
 from topicshift.testing.fakes import FakeCluster

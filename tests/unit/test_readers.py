@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from topicshift.adapters import readers
 from topicshift.adapters.readers import evidence_source, refusal
 from topicshift.core.drain.evidence import ReaderEvidence
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.operators.open import OpenMigration
 from topicshift_airflow.triggers.drain import inputs_of
 

@@ -88,7 +88,7 @@ def steps() -> bytes:
     }
     rows = [row("create_target", -60, -58.5), row("freeze", 0, 8, **freeze), row("fence", 0.5, 2.5)]
     return json.dumps(
-        [*rows, row("switch_producers", 6, 8), row("switch_consumers:ledger", 9, None, "intended")]
+        [*rows, row("switch_producers", 6, 8), row("switch_consumer:ledger", 9, None, "intended")]
     ).encode()
 
 
@@ -171,6 +171,17 @@ def test_the_whole_run_is_on_the_page() -> None:
         assert word in text, word
     assert "The hash chain of 8 events holds" in text
     assert "2 offsets in doubt, 0 records found" in text
+
+
+def test_journal_rows_are_shown_in_the_words_of_the_steps() -> None:
+    files = evidence()
+    files["audit.jsonl"] = trail((0, "topicshift", "step_intended", {"step": "switch_consumer:ledger", "data": {}}))
+    text = read(render(files))
+    for said in ("stop_producers the freeze", "stop_producers DENY and fence offsets", "producers on the target"):
+        assert said in text
+    assert "switch_consumers group on the target: ledger" in text
+    assert "switch_consumers (group on the target: ledger)" in text
+    assert "switch_consumer:" not in text
 
 
 def test_the_drain_is_drawn_and_its_alarms_are_told() -> None:

@@ -8,9 +8,10 @@ import click
 
 from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
 from topicshift.commands.migration import finish, open_context, told
+from topicshift.core.engine.words import ORDER, Step
+from topicshift.core.spec.cutover import Cutover
 
-STEPS = ("plan", "approve", "create_target", "stop_producers", "drain", "verify_drain", "switch_producers",
-         "switch_consumers", "verify")  # fmt: skip
+STEPS = [step.value for step in ORDER[Cutover.DRAIN_FIRST]]
 
 
 @click.command(
@@ -37,7 +38,6 @@ def command(
     from topicshift.acts.advance import advance
     from topicshift.acts.observe import observe
     from topicshift.core.engine.engine import next_act
-    from topicshift.core.engine.words import Step
 
     with open_context(migration, journal_url, kafka_config) as ctx:
         if what:

@@ -129,7 +129,7 @@ def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
     """The migration for the engine's words. A spec of another version still tells its order and groups."""
     from topicshift.acts.context import record_of
     from topicshift.core.engine.view import Member, Policy
-    from topicshift.core.spec.model import Cutover
+    from topicshift.core.spec.cutover import Cutover
 
     def named(key: str) -> list[Mapping[str, Any]]:
         return [m for m in row.spec.get(key, ()) if isinstance(m, dict)]

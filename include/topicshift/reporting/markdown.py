@@ -9,7 +9,8 @@ from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.findings import Level
 from topicshift.core.plan.model import Plan
-from topicshift.core.spec.model import Cutover, Spec
+from topicshift.core.spec.cutover import Cutover
+from topicshift.core.spec.model import Spec
 from topicshift.ports import EvidenceStore, MigrationRow
 
 _MARK = {Level.ERROR: "**ERROR**", Level.WARNING: "**Warning**", Level.INFO: "Info"}

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
+from topicshift.core.engine.words import label, told
 from topicshift.core.impact.placement import placement
 from topicshift.core.proof.audit import ChainHead, verify
 from topicshift.core.rows import EventRow
@@ -45,6 +46,8 @@ EVENTS = {
     "deny_repaired": "put a removed DENY back",
     "group_switched": "switched a group",
     "proof": "judged the proof",
+    "step_intended": "began",
+    "step_finished": "wrote down",
     "step_failed": "failed in a step",
     "rolled_back": "rolled back",
     "scream_test_begun": "began the scream test",
@@ -279,8 +282,16 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         began, ended = when(row.get("started_at")), when(row.get("finished_at"))
         took = (ended - began).total_seconds() if began and ended else None
-        tone = {"done": GOOD, "undone": WARN, "failed": BAD}.get(str(row.get("state")), OPEN)
-        out.append({**row, "seconds": took, "took": seconds_text(took), "tone": tone, "clock": _clock(began)})
+        tone = {"done": GOOD, "undone": WARN, "undoing": BAD}.get(str(row.get("state")), OPEN)
+        name, words = told(str(row.get("step")))
+        shown: dict[str, Any] = {
+            "step": name,
+            "words": words,
+            "state": row.get("state"),
+            "tone": tone,
+            "clock": _clock(began),
+        }
+        out.append({**shown, "seconds": took, "took": seconds_text(took)})
     longest = max((s["seconds"] or 0 for s in out), default=0) or 1
     for step in out:
         step["share"] = round(100 * (step["seconds"] or 0) / longest, 1)
@@ -432,6 +443,8 @@ def _what(kind: str, data: Mapping[str, Any]) -> str:
         told = data.get("told")
         names = ", ".join(str(t) for t in told) if isinstance(told, list) and told else "nobody is configured"
         return f"{data.get('text', '')} Told: {names}."
+    if kind in ("step_intended", "step_finished"):
+        return f"{label(str(data.get('step')))} {data.get('state') or ''}".rstrip()
     if kind == "proof":
         return str(data.get("verdict", ""))
     text = ", ".join(f"{k}: {_short(v)}" for k, v in data.items())

@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID2
 from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from topicshift.core.drain.names import suffix
-from topicshift.core.engine.words import ORDER, Ask, Row, Step
+from topicshift.core.engine.words import ORDER, STEPS, Ask, Step
 from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
 from topicshift_airflow.links import EvidenceLink
@@ -30,32 +30,24 @@ RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=1), "retry_exponential
 QUESTION_DAG = "topic_question"
 """Shows a question that its own task cannot show any more; see :func:`topicshift_airflow.airflow_api.show`."""
 
-_ROWS: Mapping[Step | None, tuple[Row, ...]] = {
-    Step.PLAN: (Row.CHECK,),
-    Step.CREATE_TARGET: (Row.CREATE_TARGET,),
-    Step.STOP_PRODUCERS: (Row.FREEZE, Row.FENCE),
-    Step.DRAIN: (Row.CERTIFICATE,),
-    Step.VERIFY_DRAIN: (Row.VERIFICATION,),
-    Step.SWITCH_PRODUCERS: (Row.SWITCH_PRODUCERS, Row.FREEZE),
-    Step.SWITCH_CONSUMERS: (Row.SWITCH_GROUP,),
-    Step.VERIFY: (Row.ORDER_PROOF,),
-}
-"""Journal rows of which a task of the step tells in its XCom."""
 
-
-def result_of(record: Record, rows: Iterable[Row], subject: str = "") -> dict[str, Any]:
-    """What journal rows say in few words: plain values as they are, numbers by partition as their sum."""
+def result_of(record: Record, step: Step | None, subject: str = "") -> dict[str, Any]:
+    """What the journal rows of a step say in few words: plain values as they are, numbers by partition as their sum."""
     out: dict[str, Any] = {"plan_hash": record.plan_hash}
-    for row in rows:
+    for row in STEPS[step].rows if step is not None else ():
         found = record.step(row, subject) or record.step(row)
-        data = found.data if found is not None else {}
-        for key, value in {**data, **data.get("record", {})}.items():
-            if isinstance(value, Mapping) and value and all(isinstance(v, int) for v in value.values()):
-                out[f"{key}_sum"] = sum(value.values())
-            elif (
-                value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 200)
-            ):
-                out[key] = value
+        if found is not None:
+            out[row.value] = _few({**found.data, **found.data.get("record", {})})
+    return out
+
+
+def _few(data: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value and all(isinstance(v, int) for v in value.values()):
+            out[f"{key}_sum"] = sum(value.values())
+        elif value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 200):
+            out[key] = value
     return out
 
 
@@ -111,7 +103,7 @@ class AdvanceOperator(HITLOperator):
 
     def after(self, ctx: MigrationContext, done: Done) -> Any:
         """Called when the step is done; what it returns goes to XCom (small values only)."""
-        return result_of(done.record, _ROWS.get(self.until, ()), self._group(ctx) or "")
+        return result_of(done.record, self.until, self._group(ctx) or "")
 
     def waits(self, ctx: MigrationContext, waiting: Waiting) -> None:
         """Called before the task defers; may raise instead."""

@@ -9,7 +9,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.core.errors import SpecError
-from topicshift.core.spec.model import Cutover, Spec
+from topicshift.core.spec.cutover import Cutover
+from topicshift.core.spec.model import Spec
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import SPEC_FOLDER, journal, kafka_config, owner_alive, owner_of, typed_failures

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from topicshift.core.engine.words import ORDER, Act, Ask, Step
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.docs import task_doc
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.operators.end import ReportingOperator, RetireOperator
@@ -13,24 +13,15 @@ from topicshift_airflow.operators.freeze import ResumeOnSource, WatchedOperator
 from topicshift_airflow.operators.jobs import ArmedVerification, KeyRehashImpact, OrderProof
 from topicshift_airflow.operators.open import OpenMigration
 
-FREEZE: Final = frozenset(
-    {
-        "stop_producers.fence",
-        "drain.certificate",
-        "verify_drain.confirm",
-        "switch_producers.switch",
-        "switch_producers.by_hand",
-    }
-)
-"""Tasks inside the freeze: when one of them fails, producers resume on the source."""
-
 _LABEL = "{{ task.consumer }}"
 
 
-def inside_freeze(step: Step, cutover: Cutover) -> bool:
-    """Whether producers stand still in this step."""
+def inside_freeze(step: Step, cutover: Cutover, line: list[Any]) -> list[Any]:
+    """The tasks of a step in which producers may stand still: when one of them fails, they resume on the source."""
     order = ORDER[cutover]
-    return order.index(Step.STOP_PRODUCERS) <= order.index(step) <= order.index(Step.SWITCH_PRODUCERS)
+    if not order.index(Step.STOP_PRODUCERS) <= order.index(step) <= order.index(Step.SWITCH_PRODUCERS):
+        return []
+    return [task for task in line if Act.BEGIN_FREEZE not in getattr(task, "leave", ())]
 
 
 def line_of(step: Step, cutover: Cutover, spec_file: str | None, consumers: Any) -> list[Any]:

@@ -31,7 +31,7 @@ _OF_STATE: Mapping[StepState | None, Mark] = {
 
 def marks(record: Record) -> dict[Step, Mark]:
     """How far each step is, in the order of this migration. At most one step that was not begun counts as running."""
-    order = ORDER[record.policy.cutover]
+    order = (*ORDER[record.policy.cutover], Step.RETIRE)
     found = {step: _mark(record, step) for step in order}
     if record.state is MigrationState.OPEN and Mark.UNDONE not in found.values():
         for step in order:
@@ -58,8 +58,7 @@ def _mark(record: Record, step: Step) -> Mark:
         return Mark.DONE if record.state in (MigrationState.DONE, MigrationState.RETIRED) else Mark.WAITING
     if step is Step.RETIRE and record.state is MigrationState.RETIRED:
         return Mark.DONE
-    rows = {Step.CREATE_TARGET: Row.CREATE_TARGET, Step.SWITCH_PRODUCERS: Row.SWITCH_PRODUCERS}
-    return _OF_STATE[record.at(rows.get(step, Row.DELETE_SOURCE))]
+    return _OF_STATE[record.at(next(iter(STEPS[step].rows)))]
 
 
 def _stopped(record: Record) -> Mark:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.words import Ask, MigrationState, Row, StepState, row_of
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ Journal rows, Airflow's task groups, the command line and the report all use the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from topicshift.core.spec.model import Cutover
+from topicshift.core.spec.cutover import Cutover
 
 
 class MigrationState(StrEnum):
@@ -174,23 +174,30 @@ class Step(StrEnum):
     RETIRE = "retire"
 
 
-_HEAD = (Step.PLAN, Step.APPROVE, Step.CREATE_TARGET, Step.STOP_PRODUCERS)
-_TAIL = (Step.SWITCH_CONSUMERS, Step.VERIFY, Step.RETIRE)
-ORDER: Final[Mapping[Cutover, tuple[Step, ...]]] = {
-    Cutover.DRAIN_FIRST: (*_HEAD, Step.DRAIN, Step.VERIFY_DRAIN, Step.SWITCH_PRODUCERS, *_TAIL),
-    Cutover.PRODUCERS_FIRST: (*_HEAD, Step.SWITCH_PRODUCERS, Step.DRAIN, Step.VERIFY_DRAIN, *_TAIL),
-}
-"""The steps of each order, left to right."""
+def _order(cutover: Cutover) -> tuple[Step, ...]:
+    steps = [step for step in Step if step is not Step.RETIRE]
+    if cutover is Cutover.PRODUCERS_FIRST:
+        steps.remove(Step.SWITCH_PRODUCERS)
+        steps.insert(steps.index(Step.STOP_PRODUCERS) + 1, Step.SWITCH_PRODUCERS)
+    return tuple(steps)
+
+
+ORDER: Final[Mapping[Cutover, tuple[Step, ...]]] = {cutover: _order(cutover) for cutover in Cutover}
+"""The steps of a migration in each order, left to right. The retirement follows days later, in a DAG of its own."""
 
 
 @dataclass(frozen=True)
 class StepDoc:
-    """What people are told of a step; README, task docs, plan, demo and report are generated from it."""
+    """A step. README, task docs, plan, demo and report are generated from its words, and the rows follow from it.
+
+    ``rows`` are its journal rows with what each is for a person. How far the first is says how far the step is.
+    """
 
     what: str
     proof: str
     way_back: str
     waits_for: str
+    rows: Mapping[Row, str] = field(default_factory=dict)
 
 
 STEPS: Final[Mapping[Step, StepDoc]] = {
@@ -199,6 +206,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "no finding of level error, nothing unknown",
         "nothing to undo",
         "the checks and the key-rehash impact",
+        {Row.CHECK: "inventory and checks"},
     ),
     Step.APPROVE: StepDoc(
         "a person accepts exactly this plan, by its hash",
@@ -211,6 +219,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "the topic as described equals the plan",
         "`topic_rollback` deletes it while it is empty",
         "the target as planned",
+        {Row.CREATE_TARGET: "the target"},
     ),
     Step.STOP_PRODUCERS: StepDoc(
         "a gate waits until the drain would fit into the freeze budget; then every producer is stopped and writes to "
@@ -218,42 +227,80 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "every producer says stopped; ends stand still; no open transaction",
         "producers resume on the source",
         "every producer stopped, and the source standing still",
+        {
+            Row.FREEZE: "the freeze",
+            Row.ARM: "participants follow the route closely",
+            Row.LENGTHEN_RETENTION: "longer retention of the source",
+            Row.STOP_PRODUCERS: "producers stopped",
+            Row.FENCE: "DENY and fence offsets",
+        },
     ),
     Step.DRAIN: StepDoc(
         "waits in the triggerer, holding no worker",
         "a drain certificate for every group and partition",
         "producers resume on the source",
         "every group to read up to the fence",
+        {Row.CERTIFICATE: "drain certificate"},
     ),
     Step.VERIFY_DRAIN: StepDoc(
         "Spark, armed before the fence, reads what is in doubt",
         "nothing left to read; the source still ends at the fence",
         "producers resume on the source",
         "the proof that nothing is left to read",
+        {Row.VERIFICATION: "what is in doubt, read"},
     ),
     Step.SWITCH_PRODUCERS: StepDoc(
         "a person may have to approve this certificate; then producers go on with the target",
         "each runs on the target, none on the source; the source still ends at the fence",
         "free until the first record in the target",
         "every producer to write to the target",
+        {Row.SWITCH_PRODUCERS: "producers on the target", Row.WIDE_DENY: "DENY for everybody on the source"},
     ),
     Step.SWITCH_CONSUMERS: StepDoc(
         "each group gets its offsets on the target at the log start, then reads there",
         "members and offsets on every partition of the target",
         "`topic_rollback` while it is free; after that forward",
         "every group to read the target",
+        {Row.SWITCH_GROUP: "group on the target"},
     ),
     Step.VERIFY: StepDoc(
         "Spark over both topics",
         "nothing lost, no key crossed, duplicates counted",
         "-",
         "the proof of order over both topics",
+        {Row.ORDER_PROOF: "order proof"},
     ),
     Step.RETIRE: StepDoc(
         "days later: scream test, then deletes the source",
         "nobody reads or writes it, same topic id, retention passed, approved",
         "none",
         "its retirement: the retention of the source, a scream test and an approval",
+        {Row.DELETE_SOURCE: "the source deleted", Row.SCREAM_TEST: "scream test"},
     ),
 }
 """The table of the steps."""
+
+BESIDE: Final[Mapping[Row, tuple[str, str]]] = {
+    Row.ROLLBACK: ("rollback", "producers and groups back on the source"),
+    Row.TARGET_DENY: ("rollback", "DENY on the target"),
+    Row.QUESTION: ("question", "a person's answer"),
+}
+"""Rows that belong to no step: what they belong to, and what each is for a person."""
+
+_TOLD: Final = {
+    **{row: (step.value, words) for step, doc in STEPS.items() for row, words in doc.rows.items()},
+    **BESIDE,
+}
+
+
+def told(name: str) -> tuple[str, str]:
+    """The step of a journal row, and its words, for a person; a name that is no row's stands for itself."""
+    row, _, subject = name.partition(":")
+    step, words = _TOLD.get(row, (name, ""))  # type: ignore[call-overload]
+    return step, f"{words}: {subject}" if words and subject else words
+
+
+def label(name: str) -> str:
+    """A journal row in one line, for a person: ``stop_producers (the freeze)``."""
+    step, words = told(name)
+    return f"{step} ({words})" if words else step

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState
+from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState, label
 from topicshift.core.rows import Claim, MigrationRow, Seat
 
 
@@ -51,8 +51,8 @@ def intent_refused(migration_id: str, step: str, before: str | None) -> str | No
     if before != StepState.UNDOING:
         return None
     return (
-        f"Step {step} of migration {migration_id} is being taken back at this moment, so it is not begun again. Wait "
-        "until it has been taken back."
+        f"Step {label(step)} of migration {migration_id} is being taken back at this moment, so it is not begun again. "
+        "Wait until it has been taken back."
     )
 
 
@@ -89,9 +89,10 @@ def refusal(holder: MigrationRow, *, alive: bool | None, source: str, target: st
     topics = [t for t in (source, target) if t in (holder.source, holder.target)]
     what = f"{' and '.join(topics) or source} cannot be claimed: held by {holder.owner}"
     where = f"migration {holder.migration_id}, {holder.source} to {holder.target}"
+    step = f"step {label(holder.step)}" if holder.step else "no step begun"
     if holder.active and alive is False:
         return (
-            f"{what}, which has ended and left its {where}, under way at step {holder.step}. Only that migration knows "
+            f"{what}, which has ended and left its {where}, under way at {step}. Only that migration knows "
             "what it changed, so another one would act blindly. Clear the failed tasks of that run to go on with it, "
             f"or trigger topic_rollback for {holder.migration_id} to go back."
         )
@@ -101,7 +102,7 @@ def refusal(holder: MigrationRow, *, alive: bool | None, source: str, target: st
         else "which is running"
     )
     return (
-        f"{what}, {running} ({where}, step {holder.step or 'not begun'}). Two runs on one topic would undo each "
+        f"{what}, {running} ({where}, {step}). Two runs on one topic would undo each "
         f"other's work. Wait until it has ended; or mark its run as failed, and trigger topic_rollback for "
         f"{holder.migration_id} if that is offered then."
     )

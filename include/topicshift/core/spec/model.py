@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.sizing.sizing import MOST, SizingInput, least
+from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.duration import Duration, format_duration
 from topicshift.core.spec.fields import Header, Kind, Location, Principal, Topic, did_you_mean, problem, raise_all
 
@@ -30,13 +31,6 @@ _TOPICS, _SIZE, _CUTOVER, _PEOPLE, _PROOF, _LATER = (
     "Proof",
     "Afterwards",
 )
-
-
-class Cutover(StrEnum):
-    """The order of the cut-over."""
-
-    DRAIN_FIRST = "drain_first"
-    PRODUCERS_FIRST = "producers_first"
 
 
 class Approval(StrEnum):
