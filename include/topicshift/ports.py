@@ -203,7 +203,8 @@ class ParticipantState:
 class ControlContext:
     """The migration on whose behalf a controller acts. ``epoch`` is the journal's; ``lease_until`` ends a pause.
 
-    ``producers_on`` is the topic on which the journal says that producers are, None while it cannot tell.
+    ``producers_on`` is the topic on which the journal says that producers are, None while it cannot tell. ``still`` is
+    called just before each effect: it raises ``Transient`` where the act's time is over, and nothing is sent then.
     """
 
     migration: str
@@ -212,6 +213,7 @@ class ControlContext:
     epoch: int
     lease_until: datetime | None = None
     producers_on: str | None = None
+    still: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 @runtime_checkable

@@ -193,6 +193,19 @@ def _ended(facts: Facts) -> float:
     return held[-1].at if held and held[-1]["migration"] is None else float("inf")
 
 
+def _looked_after(facts: Facts, at: float) -> bool:
+    """Whether a migration that has made its target held the topics at this time: otherwise nobody looks."""
+    holder, made = None, set[str]()
+    for e in facts.events:
+        if e.at > at:
+            break
+        if e.what == "holds" and e["topic"] == facts.source:
+            holder = e["migration"]
+        elif e.what == "row" and e["step"] == "create_target":
+            (made.add if e["state"] != "undone" else made.discard)(e["migration"])
+    return holder in made
+
+
 def _named(facts: Facts) -> bool:
     """The product did not end well: it stands, or failed, and says why."""
     end = facts.end
@@ -455,7 +468,7 @@ def admits_by_the_route(facts: Facts) -> Iterator[Violation]:
         if known == 0 or not routes[known - 1]["armed"] or any(g <= e.at for g in gone):
             continue
         pictures = routes[known - 1 : bisect_right(at, e.at)]
-        if not any(_lets(route, e) for route in pictures):
+        if not any(lets(route, e["topic"], e.at) for route in pictures):
             last = pictures[-1]
             yield Violation(
                 "woken",
@@ -465,9 +478,10 @@ def admits_by_the_route(facts: Facts) -> Iterator[Violation]:
             )
 
 
-def _lets(route: Event, admitted: Event) -> bool:
-    paused = route["state"] == "paused" and (route["until"] is None or admitted.at < route["until"] - PAUSE_SLACK_S)
-    return route["active"] == admitted["topic"] and not paused
+def lets(route: Event, topic: str, at: float) -> bool:
+    """Whether this picture of the route lets somebody take a record for a topic at this time."""
+    paused = route["state"] == "paused" and (route["until"] is None or at < route["until"] - PAUSE_SLACK_S)
+    return bool(route["active"] == topic and not paused)
 
 
 PAUSE_SLACK_S = 3.0
@@ -593,8 +607,8 @@ def producers_write(facts: Facts) -> Iterator[Violation]:
     quiet = next((e for e in facts.events if e.what == "quiet"), None)
     if healed is None or quiet is None or facts.end is None:
         return
-    if any(h.at >= _ended(facts) for h in facts.hand("target_acl_removed", "route_gone")):
-        return  # the migration was over: nobody looks any more
+    if any(not _looked_after(facts, h.at) for h in facts.hand("target_acl_removed", "route_gone")):
+        return
     writes = {e.who for e in facts.acked if healed.at <= e.at <= quiet.at}
     for name in facts.end["instances"]:
         if name not in writes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .checker import Facts, Violation, fences_of
+from .checker import Facts, Violation, fences_of, lets
 from .history import Event
 
 ACT_SLACK_S = 1.5
@@ -324,18 +324,36 @@ def denied_is_denied(facts: Facts) -> Iterator[Violation]:
 
 
 def paused_is_flushed(facts: Facts) -> Iterator[Violation]:
-    """A producer that says paused has nothing on its way."""
+    """A producer that says paused has nothing on its way, and takes nothing before the route lets it.
+
+    One whose word does not come through goes on as the route says, and is heard later.
+    """
     said: dict[str, Event] = {}
+    taken: dict[tuple[str, str, int], float] = {}
+    routes: list[Event] = []
     for e in facts.events:
         if e.what == "says":
             said[e.who] = e
+        elif e.what == "route":
+            routes.append(e)
+        elif e.what == "admitted":
+            taken[e.who, e["key"], e["seq"]] = e.at
         elif e.what == "produce" and e["outcome"] in ("ok", "fail"):
             last = said.get(e.who)
             if last is not None and last["status"] == "paused":
+                at = taken.get((e.who, e["key"], e["seq"]), last.at)
                 since = e.at - last.at
+                if at > last.at and any(lets(r, e["topic"], at) for r in _between(routes, last.at, at)):
+                    continue
                 yield Violation(
                     "flush", f"{e.who} had {e['key']}#{e['seq']} on its way {since:.1f} s after paused", e.at
                 )
+
+
+def _between(routes: list[Event], since: float, until: float) -> list[Event]:
+    """The picture of the route that was in force at first, and every later one."""
+    first = next((i for i, r in enumerate(routes) if r.at > since), len(routes))
+    return [r for r in routes[max(0, first - 1) :] if r.at <= until]
 
 
 def late_points_are_void(facts: Facts) -> Iterator[Violation]:

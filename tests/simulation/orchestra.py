@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from topicshift.acts import questions
 from topicshift.acts.advance import Asking, Done, Waiting, advance, beyond
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.finish import fail_unbegun
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.errors import OwnershipLost, TopicshiftError
 from topicshift.core.spec.cutover import Cutover
@@ -231,7 +232,10 @@ def _reached(ctx: MigrationContext, step: Step, outcome: Any) -> Any:
 
 def _resume(ctx: MigrationContext) -> Any:
     ctx.ports.verifier.abort()
-    return advance(ctx, wanted="resume")
+    outcome = advance(ctx, wanted="resume")
+    if isinstance(outcome, Done):
+        fail_unbegun(ctx, outcome.record)
+    return outcome
 
 
 def watch(ctx: MigrationContext) -> Any:

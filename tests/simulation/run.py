@@ -36,6 +36,8 @@ SAFETY_S = 280.0
 """The longest time in which faults may strike."""
 LIVENESS_S = 700.0
 """Once all is healed, everything has to come to its end within this time."""
+READ_S, IDLE_S = 600.0, 40.0
+"""At the end of a run groups read on for so long, and no longer than so long after the last record."""
 BASE_IMPACT: dict[str, Any] = {
     "topic": SOURCE, "records": 1000, "keyed_records": 1000, "null_keys": 0, "empty_keys": 0,
     "top_keys": [{"key": "h:1", "share": 0.01}],
@@ -247,7 +249,7 @@ class Simulation:
             self.kernel.run(self.kernel.now + shape.budget_s + checker.SLACK_S, self._all_wrote())
             h.add("world", "quiet")
             self.world.quiet = True
-            self.kernel.run(self.kernel.now + 40.0, self._all_read)
+            self.kernel.run(self.kernel.now + READ_S, self._all_read())
         except OutOfTime as error:
             self.errors["kernel"] = str(error)
         self._end()
@@ -276,8 +278,18 @@ class Simulation:
 
         return all_wrote
 
-    def _all_read(self) -> bool:
-        """Whether every group has read what lies in the topic that it is on."""
+    def _all_read(self) -> Callable[[], bool]:
+        """Whether every group has read what lies in the topic that it is on, or reads nothing more."""
+        seen, since = [-1], [self.kernel.now]
+
+        def all_read() -> bool:
+            if len(self.history.events) != seen[0]:
+                seen[0], since[0] = len(self.history.events), self.kernel.now
+            return self._at_ends() or self.kernel.now - since[0] > IDLE_S
+
+        return all_read
+
+    def _at_ends(self) -> bool:
         cluster = self.world.cluster
         for consumer in self.world.consumers:
             topic = _place(consumer)

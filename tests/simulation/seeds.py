@@ -73,5 +73,40 @@ KEPT: dict[str, Scenario] = {
         ),
         approvals="auto",
     ),
+    "the target's ACL is removed while another run has the topics, which it never began to use": Scenario(
+        40359,
+        Shape("producers_first", source_partitions=2, target_partitions=5, producers=1, groups=1, budget_s=120),
+        hands=(
+            Hand("target_acl_removed", 14.396254596842311, "wide_deny"),
+            Hand("triggered_twice", 0.0, "freeze"),
+        ),
+        approvals="auto",
+    ),
+    "a producer goes on with the target while its word does not come through": Scenario(
+        40824,
+        Shape("producers_first", source_partitions=1, instances=(2,), groups=1, resets=("earliest",), budget_s=30),
+        hands=(Hand("route_unreadable", 0.09049077436033887, "fence", 6.8504178287189195),),
+        approvals="auto",
+    ),
+    "a process is stalled in the middle of a controller's act": Scenario(
+        41609,
+        Shape(target_partitions=4, producers=1, instances=(1,), groups=1, members=(2, 1), resets=("latest",)),
+        faults=(Fault("stall", "*", "*", 259, 106.99000413303455),),
+        approvals="auto",
+    ),
+    "an intent reaches the journal when the migration is done": Scenario(
+        42130,
+        Shape("producers_first", source_partitions=1, producers=1, instances=(1,), members=(2, 1), budget_s=120),
+        faults=(Fault("late", "*", "*", 314, 27.665377450334137),),
+        hands=(Hand("consumer_stall", 0.24648759483702293, "create_target", 2.5373662426224888),),
+        approvals="auto",
+    ),
+    "a group has many records left to read when the run ends": Scenario(
+        42373,
+        Shape("producers_first", instances=(2,), members=(1,), resets=("latest",), manual_producers=1),
+        hands=(Hand("marked_failed", 0.0, "wide_deny"),),
+        moods=(Mood(3.2084229580269126), Mood(2.8071587154834075)),
+        approvals="auto",
+    ),
 }
 """What went wrong, and the scenario that shows it."""

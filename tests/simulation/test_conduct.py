@@ -68,6 +68,10 @@ def append(at: float, offset: int) -> Line:
     return at, "rogue", "appended", record
 
 
+def taken(at: float) -> Line:
+    return at, "p0-1", "admitted", {"key": "k", "seq": 1, "topic": "old"}
+
+
 def sent(at: float) -> Line:
     return at, "p0-1", "produce", {"outcome": "ok", "key": "k", "seq": 1, "topic": "old", "partition": 0, "offset": 0}
 
@@ -102,6 +106,8 @@ def left(unread: int, *, released: bool) -> Line:
         ("one_freeze_a_try", [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=40.0)], {}),
         ("denied_is_denied", [FENCE, append(20.0, 2)], {}),
         ("paused_is_flushed", [PAUSED, sent(5.5)], {}),
+        ("paused_is_flushed", [route(1.0, "new"), taken(4.0), PAUSED, sent(5.5)], {}),
+        ("paused_is_flushed", [route(1.0, "old", 90.0), PAUSED, taken(5.2), route(5.4, "new"), sent(5.5)], {}),
         ("late_points_are_void", [route(5.0, "old", 60.0), route(61.0, "new", 60.0)], {}),
         ("released_have_read", [left(1, released=True)], {}),
     ],
@@ -153,6 +159,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [*PREPARED, BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
         [FENCE, append(9.0, 1), hand(15.0, "deny_removed", "outsider"), append(20.0, 2)],
         [sent(4.0), PAUSED],
+        [route(1.0, "new", 90.0), PAUSED, route(5.2, "old"), taken(5.4), sent(5.5)],
         [route(5.0, "old", 60.0), route(50.0, "new", 60.0), route(70.0, "new", 60.0)],
         [left(0, released=True)],
         [left(3, released=False)],

@@ -87,7 +87,7 @@ def test_a_migration_goes_from_its_plan_to_its_end(cutover: str) -> None:
         "producers_first": ["producers_switched", "drained", "verified", "drained", "verified"],
     }[cutover]
     assert kinds[:5] == ["claimed", "planned", "plan", "freeze_begun", "fenced"]
-    assert [k for k in kinds[5:] if k != "group_switched"] == [*groups, "proof", "state"]
+    assert [k for k in kinds[5:] if k != "group_switched"] == [*groups, "renewed", "proof", "state"]
     assert kinds.count("group_switched") == 2
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.unit.world import SOURCE, World
 
 from topicshift.acts.retire import readers, scream_acls
-from topicshift.core.engine.words import Row
-from topicshift.core.errors import PreflightFailed, Refused, Transient
+from topicshift.core.engine.words import Row, Step
+from topicshift.core.errors import OwnershipLost, PreflightFailed, Refused, Transient
 from topicshift.core.kafka.cluster import GroupMember
 from topicshift.core.proof.retirement import due_at
+from topicshift.ports import Claim
 
 DAY = 86_400
 HOUR = timedelta(hours=1)
@@ -46,6 +47,21 @@ def state(w: World) -> tuple[str, bool]:
 
 def member(**more: Any) -> GroupMember:
     return GroupMember("m1", "app", "/10.0.0.1", **more)
+
+
+def test_what_reaches_the_journal_after_the_end_is_refused() -> None:
+    """A request whose sender gave up long ago changes nothing of a migration that is over, and takes no topic."""
+    w = World()
+    w.advanced(until=Step.SWITCH_CONSUMERS)
+    old = Claim(w.claim.migration_id, w.journal.current(w.claim.migration_id).epoch, w.claim.owner)
+    w.advanced()
+    for late in (
+        lambda: w.journal.intend(old, Row.LENGTHEN_RETENTION.value, {"set": {"retention.ms": "1"}}),
+        lambda: w.journal.set_state(old, "open", active=True),
+    ):
+        with pytest.raises(OwnershipLost):
+            late()
+    assert state(w) == ("done", False)
 
 
 # --------------------------------------------------------------------------------------------------------- when

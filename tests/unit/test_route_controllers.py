@@ -77,6 +77,28 @@ def test_the_switch_through_the_port() -> None:
     assert world.store.closed
 
 
+@pytest.mark.parametrize("act", ["arm", "stop", "point", "start", "disarm"])
+def test_nothing_is_sent_once_the_time_of_the_act_is_over(act: str) -> None:
+    """A process that was stalled while it looked at the route sends nothing on what it saw before."""
+    world = World()
+    before = ["arm", "stop", "point", "start", "disarm"]
+    for name in before[: before.index(act)]:
+        _do(world, name, world.ctx())
+    sent = world.store.log.end
+
+    def over() -> None:
+        raise Transient("held up for too long")
+
+    with pytest.raises(Transient, match="held up"):
+        _do(world, act, world.ctx(still=over))
+    assert world.store.log.end == sent
+
+
+def _do(world: World, act: str, ctx: ControlContext) -> None:
+    more = ("p2",) if act == "point" else ()
+    getattr(world.controller, act)(ctx, [CHECKOUT], *more)
+
+
 def test_a_point_that_is_tried_for_too_long_is_not_written() -> None:
     """The decision was in time; the brokers took the record at a later try."""
     world = World()

@@ -255,6 +255,15 @@ class MigrationContext:
         """Write how far an act is; ``data`` is laid over what the row holds, which is returned."""
         return self.journal.finish(self.claim, row_of(row, subject), data, state=state.value).data
 
+    def outrun(self, seen: Record, why: str) -> None:
+        """Refuse from now on what is still on its way to the journal, before the migration ends: the epoch rises.
+
+        Raises ``Transient`` where something came through since ``seen`` was read: the end is decided anew then.
+        """
+        self.claim = self.journal.renew(self.claim, why)
+        if self.refresh().steps != seen.steps:
+            raise Transient(f"{seen.migration_id} was written to while it was to end")
+
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
         """One event of the audit trail."""
         self.journal.event(self.claim, kind, actor or self.actor, data)
@@ -324,7 +333,7 @@ class MigrationContext:
         """The context for a controller's act; ``lease_until`` ends a pause."""
         row = self.row
         return ControlContext(
-            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, self.producers_on
+            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, self.producers_on, self.check_seat
         )
 
     def manual(self, participant: Participant) -> bool:

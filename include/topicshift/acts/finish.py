@@ -1,4 +1,4 @@
-"""The end of a migration that went well."""
+"""The end of a migration that went well, and of one that never began."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import json
 
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.view import View
+from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import MigrationState, Row
+
+
+def fail_unbegun(ctx: MigrationContext, record: Record) -> None:
+    """A run that changed nothing and has failed ends its migration, so that its topics are free for another run."""
+    if record.state is MigrationState.OPEN and not record.active:
+        ctx.outrun(record, "the run has failed before anything was changed")
+        ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
 
 
 def finish(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """The migration is done; its topics are free again."""
+    ctx.outrun(view.record, "the migration is done")
     proof = json.loads(ctx.read("order_proof.json"))
     verdict = proof.get("verdict")
     ctx.event("proof", {"verdict": verdict, "checks": proof.get("checks", [])})

@@ -115,6 +115,7 @@ def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Let everybody in again: the migration is what it was before, finished, and holds no topic."""
+    ctx.outrun(view.record, "the scream test is over")
     _let_in(ctx, view.record)
     ctx.journal.set_state(ctx.claim, MigrationState.DONE.value, active=False)
 
@@ -152,6 +153,7 @@ def close_gone(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 
 def _clear(ctx: MigrationContext, record: Record) -> None:
+    ctx.outrun(record, "the source is gone")
     _let_in(ctx, record)
     if not lift(ctx, record):
         raise Transient(f"DENY bindings on {record.source} are still shown after their deletion.")

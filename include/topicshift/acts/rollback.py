@@ -52,6 +52,7 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     record = view.record
     by_hand = [p.name for p in record.policy.producers if p.manual]
     by_hand += [f"{c.name} (group {c.group})" for c in record.policy.consumers if c.manual and _moved(view, c.group)]
+    ctx.outrun(record, "the migration is rolled back")
     open_target(ctx, record)
     take_back(ctx, record, "rolled back")
     if record.in_effect(Row.FREEZE):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.engine.words import Row
 from topicshift.core.errors import AmbiguousState, OwnershipLost, TopicshiftError
 from topicshift_airflow.abandoned import RESUME_DAG, find, look
 from topicshift_airflow.airflow_api import start_run
@@ -59,9 +59,10 @@ class ResumeOnSource(AdvanceOperator):
 
     def after(self, ctx: MigrationContext, done: Done) -> Any:
         """What became of the freeze; skipped where there was none."""
+        from topicshift.acts.finish import fail_unbegun
+
         freeze = done.record.step(Row.FREEZE)
-        if done.record.state is MigrationState.OPEN and not done.record.active:
-            ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
+        fail_unbegun(ctx, done.record)
         if freeze is None:
             raise AirflowSkipException(f"No producer was stopped by this run: {done.why}.")
         return {"freeze": freeze.state.value, **{k: freeze.data.get(k) for k in ("how", "why", "start_by_hand")}}

@@ -202,6 +202,7 @@ class RouteController:
                 wanted = anew(base, act)  # it holds by what clients obey alone; whoever starts now would not know it
             if wanted is None:
                 return None
+            ctx.still()
             try:
                 return self._store.write(
                     wanted, route.epoch if route else None, within_s=seconds_to_point(route, wanted, act)
