@@ -29,7 +29,9 @@ from topicshift.core.drain.certificate import Verdict  # noqa: E402
 from topicshift.core.drain.reasons import ALARMS, REASONS  # noqa: E402
 from topicshift.core.engine.words import STEPS, Step  # noqa: E402
 from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
+from topicshift.core.policy.model import Installation  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
+from topicshift.core.spec.answers import AnswerRule  # noqa: E402
 from topicshift.core.spec.duration import format_duration  # noqa: E402
 from topicshift.core.spec.io import load_spec  # noqa: E402
 from topicshift.core.spec.model import Spec  # noqa: E402
@@ -43,6 +45,7 @@ _SCOPES = {
     "5": "TS5: rights, and what could not be read",
     "6": "TS6: retiring the source",
     "7": "TS7: the key-rehash impact",
+    "8": "TS8: the installation policy",
 }
 
 
@@ -58,7 +61,13 @@ def main() -> int:
 
 def pages() -> dict[str, str]:
     """Every file that is made here, whole or in part, as it should be."""
-    made = {"spec.md": spec_page, "findings.md": findings_page, "cli.md": cli_page, "drain.md": drain_page}
+    made = {
+        "policy.md": policy_page,
+        "spec.md": spec_page,
+        "findings.md": findings_page,
+        "cli.md": cli_page,
+        "drain.md": drain_page,
+    }
     return {"README.md": readme(), **{f"docs/{name}": page() for name, page in made.items()}}
 
 
@@ -141,6 +150,8 @@ def _type(annotation: Any) -> str:
         return " or ".join(dict.fromkeys(_type(a) for a in args if a is not type(None)))
     if origin is list:
         return f"list of {_type(args[0])}"
+    if origin is dict:
+        return f"{_type(args[1])} by name"
     if origin is typing.Literal:
         return " or ".join(f"`{a}`" for a in args)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -162,6 +173,17 @@ def _models(annotation: Any) -> Iterator[type[Model]]:
         yield from _models(arg)
 
 
+# ------------------------------------------------------------------------------------------------ policy.md
+
+
+def policy_page() -> str:
+    """``policy.md`` as it is, with its table of the keys."""
+    head = "field | type | default | meaning"
+    text = (ROOT / "docs" / "policy.md").read_text("utf-8")
+    text = _with_table(text, "keys", head, [_row(n, f) for n, f in Installation.model_fields.items()])
+    return _with_table(text, "rules", head, [_row(n, f) for n, f in AnswerRule.model_fields.items()])
+
+
 # ------------------------------------------------------------------------------------------------ findings.md
 
 
@@ -176,7 +198,7 @@ def findings_page() -> str:
         "is shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
     ]
     section = ""
-    for doc in (*all_codes(), *RETIREMENT, *IMPACT):
+    for doc in sorted((*all_codes(), *RETIREMENT, *IMPACT), key=lambda d: d.code):
         if _SCOPES[doc.code[2]] != section:
             section = _SCOPES[doc.code[2]]
             out += ["", f"## {section}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]

@@ -33,6 +33,8 @@ class Question:
     no: str
     ends_at: float
     """Until when an answer is waited for, in seconds since the epoch."""
+    first: str = ""
+    """Who has said the first of two yes; empty where nobody has."""
 
     def values(self) -> dict[str, Any]:
         """Plain values, for a task that waits for its answer, or for a run's ``conf``."""
@@ -46,7 +48,7 @@ class Question:
     @property
     def name(self) -> str:
         """The name of a run of its own for exactly this question."""
-        return f"{self.migration}__{mark_of([self.ask, self.of, self.about])}"
+        return f"{self.migration}__{mark_of([self.ask, self.of, self.about, *filter(None, [self.first])])}"
 
 
 def mark_of(about: Any) -> str:
@@ -56,21 +58,29 @@ def mark_of(about: Any) -> str:
 
 def question_of(ctx: MigrationContext, asking: Asking) -> Question:
     """The question in words, with what a person has to know to answer it."""
-    from topicshift.acts.questions import timeout_of
+    from topicshift.acts.questions import first_of, timeout_of, who_of
+    from topicshift.core.engine.people import who_text
 
     text, yes, no = _TEXTS[asking.ask]
     subject, body = text(ctx, asking)
     mark = mark_of(asking.about)
+    first = first_of(asking.view.record, asking.ask, asking.subject)
+    who = who_text(who_of(asking.view.record, asking.ask))
+    if first:
+        subject, who = f"Second yes: {subject}", f"**{first} has said yes; another person has to, too.** {who}"
     return Question(
         ctx.row.migration_id,
         asking.ask.value,
         asking.subject,
         dict(asking.about),
         f"{subject} [{mark}]",
-        f"{body}\n\nA yes is for exactly this, marked `{mark}`. If it changes, you are asked again.",
+        body
+        + (f"\n\n{who}" if who else "")
+        + f"\n\nA yes is for exactly this, marked `{mark}`. If it changes, you are asked again.",
         yes,
         no,
         (asking.view.now + timeout_of(asking.ask, asking.view.record, asking.view.now)).timestamp(),
+        first,
     )
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Variable
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
@@ -20,6 +20,7 @@ from topicshift.core.spec.model import Spec
 
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
+    from topicshift.adapters.policy import PolicyFile
     from topicshift.ports import Journal, MigrationRow
 
 log = logging.getLogger("topicshift")
@@ -27,6 +28,8 @@ log = logging.getLogger("topicshift")
 logging.getLogger("kafka").setLevel(logging.WARNING)
 
 JOURNAL_CONN_ID = "topicshift_journal"
+POLICY_VARIABLE = "topicshift_policy"
+"""Airflow variable with the path of the installation policy, where the environment names none."""
 PROJECT = Path(__file__).resolve().parents[2]
 SPEC_FOLDER = Path(os.environ.get("TOPICSHIFT_SPECS", PROJECT / "include" / "migrations"))
 
@@ -178,6 +181,26 @@ def holder_of(context: Mapping[str, Any]) -> str:
     return f"airflow:{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.try_number}"
 
 
+def policy_file() -> PolicyFile:
+    """The installation policy: the file that the environment variable TOPICSHIFT_POLICY names, else the variable.
+
+    Raises ``Transient`` where Airflow cannot tell whether it has such a variable.
+    """
+    from topicshift.adapters.policy import PolicyFile, policy_from_env
+
+    found = policy_from_env()
+    if found.path is not None:
+        return found
+    try:
+        named = str(Variable.get(POLICY_VARIABLE, default=None) or "").strip()
+    except AirflowRuntimeError as error:
+        raise Transient(
+            f"Whether Airflow has a variable {POLICY_VARIABLE} could not be told ({type(error).__name__}), so what the "
+            "installation policy forbids is unknown. The task is tried again."
+        ) from error
+    return PolicyFile(Path(named) if named else None)
+
+
 def impact_page(impact: Mapping[str, Any], sizing: Any) -> str:
     """``impact.html``, drawn with the partition count that was worked out from rates."""
     from topicshift.reporting.impact import render
@@ -223,6 +246,7 @@ def open_context(
             stack,
             owner_alive=owner_alive,
             impact_page=impact_page,
+            policy=policy_file(),
         )
         ctx = MigrationContext(
             ports,
@@ -232,6 +256,7 @@ def open_context(
             lambda text: log.info("%s", text),
             began_at=getattr(context["ti"], "start_date", None) or ports.clock.now(),
             begin_by=begin_by(context, spec, opened, row.migration_id),
+            triggered_by=str(getattr(context.get("dag_run"), "triggering_user_name", None) or ""),
         )
         stack.callback(ctx.close)
         yield ctx

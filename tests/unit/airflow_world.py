@@ -49,6 +49,8 @@ class Airflow:
         self.started: dict[str, Any] = {}
         """When each try began; Airflow keeps that over its waits."""
         self.owned = True
+        self.triggered_by = ""
+        """Name of the user who triggered the run."""
 
         @contextmanager
         def opened(context: Any, migration_id: str = "", *, take_over: bool = True) -> Iterator[Any]:
@@ -56,6 +58,7 @@ class Airflow:
                 self.world.journal.take_over(migration_id, self.world.claim.owner)
             ctx = self.world.context(holder=context["ti"].task_id, spark=False)
             ctx.began_at = context["ti"].start_date
+            ctx.triggered_by = self.triggered_by
             yield ctx
 
         @contextmanager

@@ -187,6 +187,7 @@ class Model:
             retention_at_risk=False,
             order_proof=v.JobFact("proven"),
             source=v.SourceFact(True),
+            policy=v.PolicyFact(),
         )
 
     # ------------------------------------------------------------------------------------------ the advancers

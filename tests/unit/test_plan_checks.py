@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.plan_world import (
@@ -25,6 +26,7 @@ from topicshift.core.checks.snapshot import DryRun, MovedBefore, OtherMigration,
 from topicshift.core.findings import Level
 from topicshift.core.kafka.cluster import Acl, GroupMember, Transaction
 from topicshift.core.plan.model import make_plan
+from topicshift.core.policy.model import Installation
 from topicshift.core.route.records import ROUTES_TOPIC
 
 SIZED = {"throughput": 100000, "per_consumer": 5000}
@@ -46,6 +48,21 @@ ENRICH = {"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkp
 ROUTES = topic(ROUTES_TOPIC, 1, inherited={"message.timestamp.type": "LogAppendTime"})
 LONGER = DryRun({"retention.ms": "9"}, (Refusal("retention.ms", "9", "a week"),))
 MOVED = (MovedBefore("payments-v2", "run-7", "id-of-payments", dict.fromkeys(range(6), 100)),)
+
+PLAN_AUTO = {"approvals": {"plan": "auto"}}
+
+
+def policy(**keys: Any) -> Installation:
+    return Installation.model_validate({"apiVersion": "topicshift-policy/v1", **keys})
+
+
+def answers(question: str = "plan", **keys: Any) -> dict[str, Any]:
+    return {"answers": [{"question": question, **keys}]}
+
+
+LONG = policy(retire={"after": "30d", "scream_test": "2h"})
+ADA = policy(**answers(people=["ada"]))
+TWO = policy(**answers(two_people=True))
 
 FIRES = [
     ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
@@ -359,6 +376,23 @@ FIRES = [
         {},
         {"source": topic(authorized=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))},
     ),
+    ("TS801", "error", "allows kafka_eu_*", {}, {"policy": policy(connections=["kafka_eu_*"])}),
+    ("TS802", "error", "'payments-v2'; the policy allows payments", {}, {"policy": policy(topics=["payments"])}),
+    ("TS803", "error", "auto; the policy says required", PLAN_AUTO, {"policy": policy(approvals={"plan": "required"})}),
+    ("TS803", "error", "required", PLAN_AUTO, {"policy": policy(answers=[{"question": "plan", "people": ["ada"]}])}),
+    ("TS804", "error", "1h; the policy says 2h at least", {"retire": {"scream_test": "1h"}}, {"policy": LONG}),
+    ("TS804", "error", "7d; the policy says 30d at least", {}, {"policy": LONG}),
+    (
+        "TS805",
+        "error",
+        "the policy allows s3://other",
+        {"readers": [ENRICH]},
+        {"policy": policy(reader_locations=["s3://other"])},
+    ),
+    ("TS806", "error", "role:ops: the installation policy has no such role", answers(people=["role:ops"]), {}),
+    ("TS806", "error", "carl: the policy does not let", answers(people=["carl"]), {"policy": ADA}),
+    ("TS806", "error", "1 people may answer plan, and it takes 2", answers(people=["ada"]), {"policy": TWO}),
+    ("TS806", "error", "approvals.plan is auto", PLAN_AUTO | answers(people=["ada"]), {}),
 ]
 
 
@@ -389,8 +423,8 @@ def test_every_code_has_a_case_that_fires_and_documents_its_levels() -> None:
 def test_every_check_has_its_own_file_scope_and_codes() -> None:
     for check in all_checks():
         assert check.run.__module__ == f"topicshift.core.checks.{check.name}"
-        digits = {"topic": "1", "cluster": "12", "participants": "3", "keys": "4", "rights": "5"}[check.scope.value]
-        assert all(doc.code[2] in digits for doc in check.codes)
+        digits = {"topic": "1", "cluster": "12", "participants": "3", "keys": "4", "rights": "5", "policy": "8"}
+        assert all(doc.code[2] in digits[check.scope.value] for doc in check.codes)
 
 
 def test_a_target_that_this_migration_made_is_no_surprise() -> None:

@@ -17,9 +17,12 @@ from topicshift.acts.context import MigrationContext, Ports
 from topicshift.acts.open import open_migration
 from topicshift.acts.questions import record_answer, record_question
 from topicshift.core.drain.decision import Tail, TailRange
+from topicshift.core.engine.people import Person
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import Act, Row, row_of
+from topicshift.core.errors import TopicshiftError
 from topicshift.core.kafka.cluster import Acl, GroupMember
+from topicshift.core.policy.model import Installation
 from topicshift.core.spec.io import spec_from_params
 from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim, ControlContext, DrainReader, Executor, Participant
@@ -154,6 +157,8 @@ class World:
         self.proof = "proven"
         self.said: list[str] = []
         self.processes = 0
+        self.policy: Installation | TopicshiftError | None = None
+        """The installation policy; an error: it cannot be read."""
         self.spec: Spec = spec_from_params(said(SPEC | changes))
         self.cluster.create_topic(SOURCE, PARTITIONS, 1, {})
         if authorizer:
@@ -249,6 +254,7 @@ class World:
                 make_controller=lambda kind, _admin: self.controllers[kind],
                 verifier=self.verifier,
                 run_job=self._job if spark else None,
+                installation=self._installation,
             ),
             row=row,
             claim=Claim(row.migration_id, row.epoch, owner or row.owner),
@@ -256,6 +262,11 @@ class World:
             log=self.said.append,
             began_at=self.clock.now(),
         )
+
+    def _installation(self) -> Installation | None:
+        if isinstance(self.policy, TopicshiftError):
+            raise self.policy
+        return self.policy
 
     def _tails(self, topic: str, ranges: Sequence[TailRange]) -> Mapping[TailRange, Tail]:
         return {r: Tail(found=True, complete=True, records=r.end - r.start) for r in ranges}
@@ -295,22 +306,25 @@ class World:
         assert isinstance(outcome, Asking), outcome
         return outcome
 
-    def answer(self, asking: Asking, said: Any = "yes", actor: str = "user:ada") -> None:
+    def answer(self, asking: Asking, said: Any = "yes", actor: str = "user:ada", person: Person | None = None) -> None:
         """A person sees the question, and answers it."""
         self.show(asking)
-        self.answer_late(asking, said, actor)
+        self.answer_late(asking, said, actor, person)
 
-    def show(self, asking: Asking) -> None:
-        """A person sees the question."""
+    def show(self, asking: Asking, triggered_by: str = "") -> None:
+        """A person sees the question, in a run that this user has triggered."""
         ctx = self.context()
+        ctx.triggered_by = triggered_by
         ctx.refresh()
         record_question(ctx, asking.ask, asking.subject, asking.about, asking.decision.why)
 
-    def answer_late(self, asking: Asking, said: Any = "yes", actor: str = "user:ada") -> None:
+    def answer_late(
+        self, asking: Asking, said: Any = "yes", actor: str = "user:ada", person: Person | None = None
+    ) -> None:
         """A person answers a question that was shown a while ago."""
         ctx = self.context()
         ctx.refresh()
-        record_answer(ctx, asking.ask, asking.subject, asking.about, said, actor=actor)
+        record_answer(ctx, asking.ask, asking.subject, asking.about, said, actor=actor, person=person)
 
     def until_done(self, kills: Sequence[int], **how: Any) -> Done:
         """Advance to the end; each number kills the process at that call, and another one goes on."""

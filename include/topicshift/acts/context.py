@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
-from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient
+from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
 from topicshift.core.news import News
+from topicshift.core.policy.floor import raised, who_answers
+from topicshift.core.policy.model import Installation
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import (
     Claim,
@@ -70,7 +72,7 @@ class Memory:
     fence: FenceRecord | None = None
     gate: Gate | None = None
     told: dict[str, Told] = field(default_factory=dict)
-    rows: tuple[MigrationRow, list[StepRow]] | None = None
+    rows: tuple[MigrationRow, list[StepRow], Policy] | None = None
     record: Record | None = None
     """The migration as ``rows`` of the journal have it."""
     news: News = field(default_factory=News)
@@ -101,6 +103,8 @@ class Ports:
     owner_alive: Callable[[str], bool | None] = lambda _: None
     reader_evidence: Callable[[Spec], Any] | None = None
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
+    installation: Callable[[], Installation | None] = lambda: None
+    """The installation policy as it is now, None without one. Raises ``Unreadable`` or ``SpecError``."""
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None
     """Draws ``impact.html`` anew with the count that was worked out from rates; None where nobody draws."""
 
@@ -173,6 +177,9 @@ class MigrationContext:
     producers_on: str | None = None
     memory: Memory = field(default_factory=Memory)
     controllers: dict[str, Controller] = field(default_factory=dict)
+    triggered_by: str = ""
+    """Name of the Airflow user who triggered the run, empty where nobody did."""
+    _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
 
     @cached_property
     def spec(self) -> Spec:
@@ -235,15 +242,47 @@ class MigrationContext:
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
-        steps = self.journal.steps(self.row.migration_id)
-        if self.memory.record is None or (self.row, steps) != self.memory.rows:
-            self.memory.record, self.memory.rows = record_of(self.row, steps, self.policy), (self.row, steps)
+        steps, policy = self.journal.steps(self.row.migration_id), self.policy
+        if self.memory.record is None or (self.row, steps, policy) != self.memory.rows:
+            self.memory.record, self.memory.rows = record_of(self.row, steps, policy), (self.row, steps, policy)
         return self.memory.record
 
-    @cached_property
+    @property
     def policy(self) -> Policy:
-        """What the spec wants, in the engine's words."""
-        return policy_of(self.spec, lambda kind: self.controller(kind).needs_person)
+        """What the spec wants, raised to the installation policy as it is now, in the engine's words.
+
+        Where that cannot be read, the spec alone: the fact ``policy`` is unknown then, and nothing begins.
+        """
+        try:
+            found = self.installation()
+        except TopicshiftError:
+            found = None
+        if self._policy is None or self._policy[0] != found:
+            policy = policy_of(raised(self.spec, found), lambda kind: self.controller(kind).needs_person)
+            who = {Ask[name.upper()]: rule for name, rule in who_answers(self.spec, found).items()}
+            self._policy = found, replace(policy, who=who)
+        return self._policy[1]
+
+    def installation(self) -> Installation | None:
+        """The installation policy as it is now, None where this installation has none.
+
+        Raises ``Unreadable`` where it cannot be read, and where this process knows none although the migration was
+        planned under one.
+        """
+        found = self.ports.installation()
+        if found is None:
+            last = self.memory.rows
+            steps = last[1] if last is not None else self.journal.steps(self.row.migration_id)
+            if any(s.step == Row.CHECK and s.data.get("policy") for s in steps):
+                raise Unreadable(
+                    f"{self.row.migration_id} was planned under an installation policy, and this process knows none. "
+                    "Set TOPICSHIFT_POLICY to its file."
+                )
+        return found
+
+    def effective_spec(self) -> Spec:
+        """The spec, raised to the installation policy as it is now. Raises as :meth:`installation`."""
+        return raised(self.spec, self.installation())
 
     def intend(self, row: Row, data: Mapping[str, Any], subject: str = "") -> Mapping[str, Any]:
         """Write the intent of an act; returns what the row holds: the first intent, while one is in effect."""

@@ -23,6 +23,7 @@ from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
 from topicshift.core.checks.followers import strays
+from topicshift.core.checks.installation import forbidden, out_of_bounds
 from topicshift.core.drain.decision import forgotten
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
@@ -34,6 +35,7 @@ from topicshift.core.engine.view import (
     GroupFact,
     JobFact,
     PlanFact,
+    PolicyFact,
     ProofFact,
     Record,
     Side,
@@ -241,6 +243,7 @@ class _Look:
                 ("transactions", Fact.TRANSACTIONS, self._transactions),
                 ("retention_at_risk", Fact.RETENTION, self._retention),
                 ("source", Fact.SOURCE, self._source),
+                ("policy", Fact.POLICY, self._policy),
             )
             if need in self.needs
             for fact in [work()]
@@ -256,6 +259,18 @@ class _Look:
             **facts,
         )
         return answers_of(view)
+
+    def _policy(self) -> PolicyFact | Unknown:
+        ctx = self.ctx
+        try:
+            policy = ctx.installation()
+        except TopicshiftError as error:
+            return Unknown(str(error))
+        if policy is None:
+            return PolicyFact()
+        # Where evidence of readers lies no longer matters once the source is read to its end.
+        judge = out_of_bounds if self.table == "retire" else forbidden
+        return PolicyFact(tuple(f.line() for f in judge(ctx.spec, self.record.target, policy)))
 
     def _answer(self, question: str) -> Any:
         """The answer; an error of the product becomes an unknown fact."""

@@ -20,6 +20,7 @@ from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
 from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
+from topicshift.core.policy.model import Installation
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.spec.model import Spec
 from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow
@@ -34,7 +35,7 @@ class Beside(TypedDict, total=False):
     ``impact`` is impact.json; ``no_impact`` says why there need be none. ``journal`` with ``migration_id`` (this one):
     other open migrations are read from it, those that have moved this source before, and the topic id of a target that
     this migration made before. ``route`` is the controller of kind route: without it nobody knows who follows the
-    route, which blocks where a participant does.
+    route, which blocks where a participant does. ``policy`` gives the installation policy.
     """
 
     impact: Mapping[str, Any] | None
@@ -42,6 +43,7 @@ class Beside(TypedDict, total=False):
     journal: Journal | None
     migration_id: str | None
     route: Controller | None
+    policy: Callable[[], Installation | None]
     now: datetime | None
 
 
@@ -70,6 +72,7 @@ def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> 
         impact=beside.get("impact"),
         no_impact=beside.get("no_impact"),
         migrations=others,
+        policy=read("policy", beside["policy"]) if "policy" in beside else None,
         journalled=journal is not None,
         moved=moved,
         own_target_id=own_id,

@@ -25,6 +25,7 @@ def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:
         journal=ctx.journal,
         migration_id=ctx.row.migration_id,
         route=ctx.controller("route"),
+        policy=ctx.installation,
         now=ctx.clock.now(),
     )
 
@@ -45,7 +46,9 @@ def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
     plan = _plan(ctx, with_impact=False)
     assert plan.source is not None and plan.target is not None
     counts = candidates(plan.source.partitions, plan.target.partitions)
-    ctx.finish(Row.CHECK, {"partitions": plan.target.partitions, "candidates": counts})
+    policy = ctx.installation()
+    governed = {"policy": policy.fingerprint} if policy else {}
+    ctx.finish(Row.CHECK, {"partitions": plan.target.partitions, "candidates": counts, **governed})
 
 
 def decide_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.people import Person, objection, person_of, second_wanted, still_counts
 from topicshift.core.engine.view import Answer, Record, Unknown, View
 from topicshift.core.engine.words import BY_HAND, Ask, Row, StepState, row_of
-from topicshift.core.errors import Refused
+from topicshift.core.errors import NotCounted, Refused, TopicshiftError
+from topicshift.core.policy.who import Who
 
 _TIMEOUTS = {
     Ask.PLAN: timedelta(days=3),
@@ -79,7 +81,8 @@ def answers_of(view: View) -> View:
     return replace(view, answers=answers)
 
 
-_BY_SPEC = Answer("yes", by="spec")
+_SPEC = "spec"
+_BY_SPEC = Answer("yes", by=_SPEC)
 
 
 def _answer(view: View, ask: Ask, subject: str) -> Answer:
@@ -90,9 +93,27 @@ def _answer(view: View, ask: Ask, subject: str) -> Answer:
         return Answer(None)
     if row.state is StepState.INTENDED:
         return Answer(None, asked=True)
+    if row.data["said"] == "yes" and not _counts(view.record, ask, row.data):
+        return Answer(None)  # who may answer was narrowed since, or a person is wanted by now
     if ask in BY_HAND and row.data["said"] != "yes" and datetime.fromisoformat(row.data["at"]) < view.began_at:
         return Answer(None)  # somebody goes on after a no: by now it may be done
     return Answer(row.data["said"], True, str(row.data.get("by", "")))
+
+
+def _counts(record: Record, ask: Ask, row: Mapping[str, Any]) -> bool:
+    return row.get("by") != _SPEC and still_counts(who_of(record, ask), row)
+
+
+def who_of(record: Record, ask: Ask) -> Who:
+    """Who may answer this question, as things stand now."""
+    return record.policy.who.get(ask, Who())
+
+
+def first_of(record: Record, ask: Ask, subject: str) -> str:
+    """Who has said the first of two yes to this question, empty where nobody has."""
+    row = record.steps.get(name_of(ask, subject))
+    first = person_of(row.data.get("first")) if row is not None and row.state is StepState.INTENDED else None
+    return first.name if first is not None else ""
 
 
 def _plain(about: Mapping[str, Any]) -> Any:
@@ -116,7 +137,8 @@ def record_question(ctx: MigrationContext, ask: Ask, subject: str, about: Mappin
             return
         ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
     asked_at = ctx.clock.now().isoformat()
-    ctx.journal.intend(ctx.claim, name, {"about": dict(about), "subject": headline, "asked_at": asked_at})
+    trigger = {"triggered_by": ctx.triggered_by} if ctx.triggered_by else {}
+    ctx.journal.intend(ctx.claim, name, {"about": dict(about), "subject": headline, "asked_at": asked_at, **trigger})
     ctx.event("asked", {"act": ask.value, "subject": headline, "about": dict(about), "for": subject})
 
 
@@ -128,10 +150,15 @@ def record_answer(
     said: Literal["yes", "no", "silence"],
     *,
     actor: str,
+    person: Person | None = None,
 ) -> None:
     """Write down who said what, for exactly the question that was shown.
 
-    Raises ``Refused`` where another question, or none, is open by now: the answer counts for nothing then.
+    ``person`` is who answered, as Airflow has identified it; None where nobody has. A yes that is the first of two
+    leaves the question open.
+
+    Raises ``Refused`` where another question, or none, is open by now: the answer counts for nothing then. Raises
+    ``NotCounted`` where the question is open, and this person may not answer it.
     """
     name = name_of(ask, subject)
     row = ctx.journal.step(ctx.row.migration_id, name)
@@ -141,10 +168,35 @@ def record_answer(
             f"The answer to {ask.value} counts for nothing: what it is about has changed since it was shown, or it was "
             "answered already. Look at the question as it is now, and answer that."
         )
-    data = {"said": said, "by": actor, "at": ctx.clock.now().isoformat()}
+    who = _require_person(ctx, ask, row.data, said, person, actor) if said != "silence" else Who()
+    data: dict[str, Any] = {"said": said, "by": actor, "at": ctx.clock.now().isoformat()}
+    if person is not None:
+        data["user"] = person.values()
+    what = {"act": ask.value, "about": dict(about), "for": subject, "how": "person"}
+    if person is not None and said == "yes" and second_wanted(who, row.data):
+        first = {"first": person.values(), "first_at": data["at"]}
+        ctx.journal.finish(ctx.claim, name, {**row.data, **first}, state=StepState.INTENDED.value)
+        ctx.event("first_yes", what, actor=actor)
+        return
     ctx.journal.finish(ctx.claim, name, {**row.data, **data}, state=StepState.DONE.value)
     kind = {"yes": "approved", "no": "refused", "silence": "unanswered"}[said]
-    ctx.event(kind, {"act": ask.value, "about": dict(about), "for": subject, "how": "person"}, actor=actor)
+    ctx.event(kind, what, actor=actor)
+
+
+def _require_person(
+    ctx: MigrationContext, ask: Ask, row: Mapping[str, Any], said: str, person: Person | None, actor: str
+) -> Who:
+    """Who may answer now. Raises ``NotCounted`` where this person may not, and where that cannot be told."""
+    try:
+        ctx.installation()
+        who = ctx.policy.who.get(ask, Who())
+        why = objection(who, person, said, row)
+    except TopicshiftError as error:
+        who, why = Who(), str(error)
+    if why:
+        ctx.event("answer_not_counted", {"act": ask.value, "said": said, "why": why}, actor=actor)
+        raise NotCounted(f"The answer to {ask.value} is not counted: {why}. The question stays open.")
+    return who
 
 
 def approve_by_spec(ctx: MigrationContext, ask: Ask, about: Mapping[str, Any]) -> None:
@@ -156,6 +208,6 @@ def approve_by_spec(ctx: MigrationContext, ask: Ask, about: Mapping[str, Any]) -
     if row is not None and row.state == StepState.DONE.value and row.data.get("about") == _plain(about):
         return
     record_question(ctx, ask, "", about, "the spec wants no person")
-    data = {"said": "yes", "by": "spec", "at": ctx.clock.now().isoformat()}
+    data = {"said": "yes", "by": _SPEC, "at": ctx.clock.now().isoformat()}
     ctx.journal.finish(ctx.claim, name, data, state=StepState.DONE.value)
-    ctx.event("approved", {"act": ask.value, "about": dict(about), "for": "", "how": "auto"}, actor="spec")
+    ctx.event("approved", {"act": ask.value, "about": dict(about), "for": "", "how": "auto"}, actor=_SPEC)

@@ -74,7 +74,11 @@ def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
         offsets=ctx.admin.offsets(record.source),
         readers=who,
         unreadable=unreadable,
-        due=due_at(datetime.fromisoformat(str(switch.data["finished_at"])), ctx.spec.retire.after, retention_of(info)),
+        due=due_at(
+            datetime.fromisoformat(str(switch.data["finished_at"])),
+            ctx.effective_spec().retire.after,
+            retention_of(info),
+        ),
         now=ctx.clock.now(),
     )
     found = list(against)
@@ -108,7 +112,7 @@ def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
         ctx.check_seat()
         ctx.admin.create_acls(added)
     if "until" not in data:
-        until = (ctx.clock.now() + ctx.spec.retire.scream_test).isoformat()
+        until = (ctx.clock.now() + ctx.effective_spec().retire.scream_test).isoformat()
         ctx.event("scream_test_begun", {**data, "until": until})
         ctx.finish(Row.SCREAM_TEST, {"until": until}, state=StepState.INTENDED)
 

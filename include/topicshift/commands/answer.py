@@ -14,7 +14,7 @@ from topicshift.core.errors import Refused
 @click.command(
     help="Answer QUESTION of MIGRATION with yes or no. It is asked anew first, so that the answer is for what holds "
     "now; --about must then be the value that was shown, if it is given. Recorded as the user of the operating system, "
-    "unverified."
+    "unverified; refused where the spec or the installation policy says who may answer."
 )
 @click.argument("migration")
 @click.argument("question")

@@ -14,15 +14,20 @@ if TYPE_CHECKING:
     from topicshift.core.spec.model import Spec
 
 
-@click.command(help="Check spec files, or every .yaml file of a folder, without touching a cluster.")
+@click.command(
+    help="Check spec files, or every .yaml file of a folder, without touching a cluster. Where "
+    "TOPICSHIFT_POLICY names an installation policy, they are checked against it too."
+)
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @json_option
 def command(specs: tuple[Path, ...], as_json: bool) -> int:
     """Exit code 0 if every spec is fine, 2 if one is wrong, 3 if none is and one could never run (a level error)."""
+    from topicshift.adapters.policy import policy_from_env
     from topicshift.core.findings import Level
     from topicshift.core.plan.model import lint
     from topicshift.core.spec.io import load_spec
 
+    policy = policy_from_env()()
     results: list[dict[str, Any]] = []
     good: list[tuple[Path, Spec]] = []
     for path in _files(specs):
@@ -34,7 +39,7 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
             )
         else:
             good.append((path, spec))
-            found = [f for f in lint(spec) if f.level is not Level.INFO]
+            found = [f for f in lint(spec, policy) if f.level is not Level.INFO]
             results.append(
                 {
                     "file": str(path),

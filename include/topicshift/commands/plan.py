@@ -62,6 +62,7 @@ def command(
     from topicshift.acts.plan import make_plan
     from topicshift.adapters.controllers import ControllerEnv, controller
     from topicshift.adapters.kafka.admin import KafkaAdmin
+    from topicshift.adapters.policy import policy_from_env
     from topicshift.core.spec.io import load_spec
 
     loaded = load_spec(spec)
@@ -79,6 +80,7 @@ def command(
             no_impact="left out by --without-impact" if without_impact else None,
             journal=journal,
             route=route,
+            policy=policy_from_env(),
         )
     finally:
         route.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.core.engine.words import Act
+from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
 from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow
@@ -23,15 +24,18 @@ def make_ports(
     owner_alive: Callable[[str], bool | None] = lambda _: None,
     run_job: Callable[[MigrationContext, Act], None] | None = None,
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None,
+    policy: Callable[[], Installation | None] | None = None,
 ) -> Ports:
     """The ports of one advancer. Clients are made when they are first used, and closed by ``stack``.
 
     ``config`` gives librdkafka properties; it is called when a client is first needed. ``run_job`` runs Spark jobs;
-    ``impact_page`` draws ``impact.html`` anew.
+    ``impact_page`` draws ``impact.html`` anew. ``policy`` gives the installation policy; by default the environment
+    names it.
     """
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.evidence import evidence_from_env
     from topicshift.adapters.executor import ThreadExecutor
+    from topicshift.adapters.policy import policy_from_env
     from topicshift.adapters.readers import evidence_source
     from topicshift.adapters.verifier import FileVerifier
 
@@ -58,8 +62,11 @@ def make_ports(
         return make(kind, ControllerEnv(dict(properties()), cluster, clock))
 
     def readers(spec: Spec) -> Any:
-        return evidence_source([r.model_dump(mode="json") for r in spec.readers], spec.source)
+        found = installation()
+        places = found.reader_locations if found is not None else None
+        return evidence_source([r.model_dump(mode="json") for r in spec.readers], spec.source, places=places)
 
+    installation = policy or policy_from_env()
     executor = ThreadExecutor()
     stack.callback(executor.close)
     return Ports(
@@ -74,5 +81,6 @@ def make_ports(
         run_job=run_job,
         owner_alive=owner_alive,
         impact_page=impact_page,
+        installation=installation,
         reader_evidence=readers,
     )

@@ -49,6 +49,10 @@ class Refused(TopicshiftError):
     """A guard said no before the act: lock held by another run, lease too short, approval for another plan."""
 
 
+class NotCounted(Refused):
+    """An answer of somebody who may not answer, or not alone. The question stays open for somebody else."""
+
+
 class OwnershipLost(Refused):
     """A newer epoch owns this migration. Never retried: this run must stop and a person is told."""
 

@@ -231,17 +231,24 @@ def asked(question: Question) -> TaskAwaitingInput:
 
 
 def record(ctx: MigrationContext, question: Question, event: Mapping[str, Any]) -> None:
-    """Write down who said what to the question that was shown. Raises ``Refused`` where another one is open by now."""
+    """Write down who said what to the question that was shown.
+
+    Raises ``Refused`` where another one is open by now, ``NotCounted`` where this person may not answer it.
+    """
     from topicshift.acts.questions import record_answer
+    from topicshift.core.engine.people import Person
 
     silent = event.get("error_type") == "timeout" or bool(event.get("timedout"))
     user = event.get("responded_by_user") or {}
     option = next(iter(event.get("chosen_options") or ()), "")
+    name, user_id = user.get("name"), user.get("id")
+    known = name is not None or user_id is not None
     record_answer(
         ctx,
         Ask(question.ask),
         question.of,
         question.about,
         "silence" if silent else "yes" if option == question.yes else "no",
-        actor="topicshift" if silent else f"user:{user.get('name') or user.get('id') or 'unknown'}",
+        actor="topicshift" if silent else f"user:{name or user_id or 'unknown'}",
+        person=Person(str(name or user_id), str(user_id or "")) if known and not silent else None,
     )

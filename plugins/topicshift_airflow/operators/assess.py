@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import ASSESSMENT, EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
-from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, open_journal, typed_failures
+from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, open_journal, policy_file, typed_failures
 
 
 def assessment_id(context: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ class _Assess(BaseOperator):
 
     def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
-        from topicshift.acts.plan import make_plan
+        from topicshift.acts.plan import Beside, make_plan
         from topicshift.adapters.controllers import ControllerEnv, controller
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
@@ -43,7 +43,9 @@ class _Assess(BaseOperator):
             open_.callback(route.close)
             journal = open_journal()
             open_.callback(journal.close)
-            plan = make_plan(spec, admin, impact=impact, no_impact=no_impact, journal=journal, route=route)
+            beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal, "route": route}
+            beside["policy"] = lambda: policy_file()()
+            plan = make_plan(spec, admin, **beside)
         for line in plan.lines():
             self.log.info("%s", line)
         self.evidence_url = evidence_from_env().write(
@@ -65,7 +67,7 @@ class AssessInput(_Assess):
 
         with typed_failures():
             plan = self.plan(context, None, MEASURED_NEXT)
-            wrong = [f for f in plan.blocking() if f.code[2] in "12"]
+            wrong = [f for f in plan.blocking() if f.code[2] in "128"]
             if plan.source is None or wrong:
                 from topicshift.core.errors import PreflightFailed
 

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.engine.words import Row
-from topicshift.core.errors import Refused, SpecError, Unreadable
+from topicshift.core.errors import NotCounted, Refused, SpecError, Unreadable
 from topicshift_airflow.airflow_api import show
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES, AdvanceOperator, asked, record
@@ -181,8 +181,16 @@ class AnswerQuestion(HITLOperator):
         """Write the answer down; the migration's own task goes on with it."""
         with typed_failures():
             shown = Question(**question)
-            with open_context(context, shown.migration, take_over=False) as ctx:
-                record(ctx, shown, event)
+            try:
+                with open_context(context, shown.migration, take_over=False) as ctx:
+                    record(ctx, shown, event)
+            except NotCounted as error:
+                again = str(error)
+            else:
+                again = ""
+        if again:
+            self.log.warning("%s", again)
+            return self.execute(context)
         return {"migration": shown.migration, "ask": shown.ask, "of": shown.of}
 
     @staticmethod

@@ -13,7 +13,15 @@ from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.model import Spec
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
-from topicshift_airflow.runtime import SPEC_FOLDER, journal, kafka_config, owner_alive, owner_of, typed_failures
+from topicshift_airflow.runtime import (
+    SPEC_FOLDER,
+    journal,
+    kafka_config,
+    owner_alive,
+    owner_of,
+    policy_file,
+    typed_failures,
+)
 
 DAGS = {
     Cutover.DRAIN_FIRST: "topic_migration",
@@ -82,8 +90,10 @@ def require_places(spec: Spec) -> None:
     """Raise ``SpecError`` where a reader's evidence lies at a place that the installation does not let a spec name."""
     from topicshift.adapters.readers import places_from_env, refusal
 
+    found = policy_file()() if spec.readers else None
+    listed = found.reader_locations if found is not None else None
     for number, reader in enumerate(spec.readers):
-        why = refusal(reader.location, places_from_env())
+        why = refusal(reader.location, places_from_env() if listed is None else listed)
         if why is not None:
             raise SpecError(f"readers[{number}].location of {reader.name}: {why}.")
 

@@ -66,7 +66,11 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
 
     evidence = None
     if readers:
-        evidence = evidence_source(values.get("readers", ()), values["topic"], places=places_from_env())
+        evidence = evidence_source(
+            values.get("readers", ()),
+            values["topic"],
+            places=values["places"] if "places" in values else places_from_env(),
+        )
     return DrainInputs.from_values(values, evidence=evidence)
 
 

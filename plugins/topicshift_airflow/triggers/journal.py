@@ -129,7 +129,7 @@ class AnswerTrigger(ClockTrigger):
 
     def _look(self, journal: Journal) -> tuple[str, Any]:
         row = journal.step(self.migration_id, self.row)
-        return (row.state, row.data.get("about")) if row is not None else ("", None)
+        return (row.state, [row.data.get("about"), row.data.get("first")]) if row is not None else ("", None)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -22,13 +22,15 @@ from topicshift.core.spec.model import Spec
 
 
 class Scope(StrEnum):
-    """What a check looks at. TOPIC: TS1xx, CLUSTER: TS2xx, PARTICIPANTS: TS3xx, KEYS: TS4xx, RIGHTS: TS5xx."""
+    """What a check looks at, by code: TOPIC TS1xx, CLUSTER TS2xx, PARTICIPANTS TS3xx, KEYS TS4xx, RIGHTS TS5xx, POLICY
+    TS8xx."""
 
     TOPIC = "topic"
     CLUSTER = "cluster"
     PARTICIPANTS = "participants"
     KEYS = "keys"
     RIGHTS = "rights"
+    POLICY = "policy"
 
 
 @dataclass(frozen=True)

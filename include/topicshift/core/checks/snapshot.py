@@ -21,6 +21,7 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.policy.model import Installation
 from topicshift.core.route.judge import Follower
 
 PARTS: dict[str, str] = {
@@ -40,6 +41,7 @@ PARTS: dict[str, str] = {
     "followers": "the applications on the route of this topic",
     "route_topics": "the topics of the route",
     "create": "whether the brokers would make the target",
+    "policy": "the installation policy",
     "lengthen": "whether the brokers would lengthen the retention of the source",
 }
 """Each part by name, in words."""
@@ -92,7 +94,7 @@ class Snapshot:
     ``journalled`` is false where there was no journal to read ``migrations`` from. ``followers`` are all that the
     route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
     ``route_topics`` are those of the route's two topics that exist. ``create`` and ``lengthen`` are None where there
-    was nothing to ask.
+    was nothing to ask. ``policy`` is None where the installation has none.
     """
 
     taken_at: str
@@ -119,6 +121,7 @@ class Snapshot:
     journalled: bool = True
     moved: tuple[MovedBefore, ...] = ()
     own_target_id: str | None = None
+    policy: Installation | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

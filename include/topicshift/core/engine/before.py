@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from topicshift.core.engine.decision import Decision, Table, act, answered, due, retell, stop, wait
 from topicshift.core.engine.view import Unknown, View
-from topicshift.core.engine.where import before_freeze, driven, end_or_stop, named, planning, seen
+from topicshift.core.engine.where import against_policy, before_freeze, driven, end_or_stop, named, planning, seen
 from topicshift.core.engine.words import Act, Ask, Fact, Row, Step
 
 BEFORE = Table()
@@ -73,6 +74,12 @@ def target_stands(view: View) -> Decision | None:
 
 
 # -------------------------------------------------------------------------------------------- before the freeze
+
+
+@rule(before_freeze, Fact.POLICY, step=Step.STOP_PRODUCERS)
+def policy_allows(view: View) -> Decision | None:
+    """No freeze begins for what the installation policy does not allow by now."""
+    return against_policy(view, partial(stop, "Refused"))
 
 
 @rule(before_freeze, Fact.SOURCE, step=Step.STOP_PRODUCERS)

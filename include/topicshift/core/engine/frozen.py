@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from topicshift.core.engine.before import retention_kept
 from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, retell, wait
 from topicshift.core.engine.view import DrainFact, Unknown, View
 from topicshift.core.engine.where import (
+    against_policy,
     certifying,
     driven,
     end_or_stop,
@@ -191,6 +193,12 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
         return act(Act.REQUEST_VERIFICATION, f"the certificate of {who} is to be verified by reading", subject)
     waits = f"the verifier's answer for {who}"
     return retell(view, Act.REQUEST_VERIFICATION, f"{waits} has not come", waits, subject)
+
+
+@rule(fenced, Fact.POLICY, step=Step.SWITCH_PRODUCERS)
+def policy_still_allows(view: View) -> Decision | None:
+    """Producers resume on the source where the installation policy was tightened in the freeze."""
+    return against_policy(view, partial(resume, "Refused"))
 
 
 @rule(fenced, step=Step.SWITCH_PRODUCERS)

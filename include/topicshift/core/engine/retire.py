@@ -6,6 +6,7 @@ from datetime import datetime
 
 from topicshift.core.engine.decision import Decision, Table, act, answered, over, stop, wait
 from topicshift.core.engine.view import Record, Unknown, View
+from topicshift.core.engine.where import against_policy
 from topicshift.core.engine.words import Act, Ask, Fact, MigrationState, Row, StepState
 
 RETIRE = Table()
@@ -57,6 +58,16 @@ def nothing_against(view: View) -> Decision | None:
     if _screaming(view.record):
         return act(Act.END_SCREAM, text)
     return stop("PreflightFailed", f"the source is not deleted: {text}")
+
+
+@RETIRE.rule(lambda r: not _deleting(r), Fact.POLICY)
+def policy_allows_deletion(view: View) -> Decision | None:
+    """Nothing is deleted that the installation policy does not allow by now."""
+
+    def refused(why: str) -> Decision:
+        return act(Act.END_SCREAM, why) if _screaming(view.record) else stop("Refused", why)
+
+    return against_policy(view, refused)
 
 
 @RETIRE.rule(lambda r: not _deleting(r))

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.words import Ask, MigrationState, Row, StepState, row_of
+from topicshift.core.policy.who import Who
 from topicshift.core.spec.cutover import Cutover
 
 
@@ -48,6 +49,8 @@ class Policy:
     consumers: tuple[Member, ...]
     required: frozenset[Ask]
     freeze_budget: timedelta
+    who: Mapping[Ask, Who] = field(default_factory=dict)
+    """Who may answer, for questions that not everybody may answer alone."""
 
     @property
     def drain_first(self) -> bool:
@@ -284,6 +287,13 @@ class SourceFact:
     same: bool = True
 
 
+@dataclass(frozen=True)
+class PolicyFact:
+    """What the installation policy does not let this migration do, one line a finding."""
+
+    against: tuple[str, ...] = ()
+
+
 # ----------------------------------------------------------------------------------------------------- the view
 
 
@@ -335,6 +345,7 @@ class View:
     retention_at_risk: bool | Unknown = UNASKED
     order_proof: JobFact | Unknown = UNASKED
     source: SourceFact | Unknown = UNASKED
+    policy: PolicyFact | Unknown = UNASKED
 
     def answer(self, ask: Ask, subject: str = "") -> Answer:
         """The answer to this question; open where it was never asked."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from topicshift.core.engine.decision import Decision, act, stop
+from topicshift.core.engine.decision import Decision, act, stop, wait
 from topicshift.core.engine.view import Member, Record, Side, Unknown, View, Whereabouts
 from topicshift.core.engine.words import Act, Row, StepState
 
@@ -91,6 +92,15 @@ def _way_out(record: Record) -> str:
         f"{left}. Where this run is not to go on: topicshift close {record.migration_id} gives both topics free "
         "and names what is left to do by hand."
     )
+
+
+def against_policy(view: View, refused: Callable[[str], Decision]) -> Decision | None:
+    """None where the installation policy allows the migration; ``refused`` decides where it does not."""
+    found = view.policy
+    if isinstance(found, Unknown):
+        return wait(f"what the installation policy allows cannot be told: {found.why}")
+    text = "; ".join(found.against).rstrip(".")
+    return refused(f"the installation policy does not allow it: {text}") if text else None
 
 
 def driven(view: View) -> list[Member]:

@@ -157,6 +157,7 @@ class Fact(StrEnum):
     RETENTION = "retention"
     ORDER_PROOF = "order_proof"
     SOURCE = "source"
+    POLICY = "policy"
 
 
 class Step(StrEnum):

@@ -23,6 +23,7 @@ from topicshift.core.kafka.rules import next_target_name
 from topicshift.core.plan.actions import actions
 from topicshift.core.plan.shapes import AclBinding, Action, SourceFacts, TargetShape
 from topicshift.core.plan.target import target_acls, target_configs
+from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import (
     CORES_UNKNOWN,
     SizingInput,
@@ -48,6 +49,7 @@ __all__ = [
     "resolve_target",
 ]
 
+_LINTED = frozenset({Scope.TOPIC, Scope.PARTICIPANTS, Scope.POLICY})
 VOLATILE = frozenset({"TS115", "TS304", "TS306", "TS309", "TS310", "TS323"})
 """Findings that speak of the moment (an idle group, an open transaction): shown, but no reason to ask again."""
 
@@ -290,12 +292,12 @@ def canonical_hash(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def lint(spec: Spec) -> list[Finding]:
-    """What can be said about a spec without a cluster: the checks that need no part of a snapshot."""
+def lint(spec: Spec, policy: Installation | None = None) -> list[Finding]:
+    """What can be said about a spec without a cluster: the checks that need no part of a snapshot but the policy."""
     shape = Shape(
         resolve_target(spec, None),
         spec.partitions if isinstance(spec.partitions, int) else None,
         spec.replication_factor,
     )
-    found = run_checks(Facts(spec, Snapshot(taken_at=""), shape), scopes={Scope.TOPIC, Scope.PARTICIPANTS})
+    found = run_checks(Facts(spec, Snapshot(taken_at="", policy=policy), shape), scopes=_LINTED)
     return [f for f in found if not f.unknown]

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -24,6 +24,7 @@ from topicshift.core.spec.fields import did_you_mean
 from topicshift.core.spec.model import Spec
 
 Loc = tuple[str | int, ...]
+M = TypeVar("M", bound=BaseModel)
 
 _MAX_BYTES = 1_000_000
 _PLACEHOLDER: dict[str, Any] = {
@@ -104,18 +105,43 @@ def load_spec(path: str | Path) -> Spec:
 
 def parse_spec(text: str, place: str = "spec") -> Spec:
     """Turn YAML text into a spec. ``place`` names it in errors. Raises ``InvalidSpec``."""
-    lines: dict[Loc, int] = {}
-    problems: list[SpecProblem] = []
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-        data = None if node is None else _plain(node, (), lines, problems, [])
-    except (yaml.YAMLError, RecursionError) as err:
-        raise InvalidSpec(place, [_yaml_problem(err)]) from None
-    if node is None:
+    data, lines, problems = read_yaml(text, place)
+    if data is None:
         raise InvalidSpec(
             place, [_whole("it is empty", "There is nothing to migrate.", "Write source, partitions, ...")]
         )
     return _checked(data, place, lines, problems)
+
+
+def parse_model(text: str, place: str, model: type[M]) -> M:
+    """Turn YAML text into another strict model, with errors as those of a spec. Raises ``InvalidSpec``."""
+    data, lines, problems = read_yaml(text, place)
+    if not isinstance(data, dict):
+        seen = "it is empty" if data is None else f"it holds a {_kind_of(data)}, not fields"
+        raise InvalidSpec(place, [_whole(seen, "It says nothing.", f"Write {', '.join(model.model_fields)}.")])
+    try:
+        made = model.model_validate_json(json.dumps(data), strict=True)
+    except (TypeError, ValueError) as err:
+        found = err.errors(include_url=False) if isinstance(err, ValidationError) else []
+        problems += [p for e in found for p in _explain(e, lines, model)] or [_whole(str(err), "", "Use plain values.")]
+        made = None
+    if problems or made is None:
+        raise InvalidSpec(place, sorted(set(problems), key=lambda p: (p.line or 0, p.path, p.seen)))
+    return made
+
+
+def read_yaml(text: str, place: str) -> tuple[Any, dict[Loc, int], list[SpecProblem]]:
+    """YAML as JSON values (None for an empty text), the line of each, and keys that are written twice.
+
+    Raises ``InvalidSpec`` for what is no YAML.
+    """
+    lines: dict[Loc, int] = {}
+    problems: list[SpecProblem] = []
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        return (None if node is None else _plain(node, (), lines, problems, [])), lines, problems
+    except (yaml.YAMLError, RecursionError) as err:
+        raise InvalidSpec(place, [_yaml_problem(err)]) from None
 
 
 def spec_from_params(params: Mapping[str, Any]) -> Spec:
@@ -254,7 +280,7 @@ def _cross(data: dict[str, Any], found: Sequence[Any], lines: Mapping[Loc, int])
     return []
 
 
-def _explain(error: Any, lines: Mapping[Loc, int]) -> list[SpecProblem]:
+def _explain(error: Any, lines: Mapping[Loc, int], root: type[BaseModel] = Spec) -> list[SpecProblem]:
     """One pydantic error as problems in our words."""
     loc: Loc = tuple(p for p in error["loc"] if p not in ("count", "sizing"))
     ctx = error.get("ctx") or {}
@@ -264,22 +290,22 @@ def _explain(error: Any, lines: Mapping[Loc, int]) -> list[SpecProblem]:
             at = (*loc, *part["at"])
             out.append(SpecProblem(path_of(at), _line(at, lines), part["seen"], part["why"], part["do"]))
         return out
-    seen, why, do = _words(error, loc, ctx)
+    seen, why, do = _words(error, loc, ctx, root)
     return [SpecProblem(path_of(loc), _line(loc, lines), seen, why, do)]
 
 
 _OF_FIELDS = ("list_type", "dict_type", "model_type", "model_attributes_type")
 
 
-def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]:
+def _words(error: Any, loc: Loc, ctx: Mapping[str, Any], root: type[BaseModel]) -> tuple[str, str, str]:
     kind, value = error["type"], error.get("input")
     shown = _short(value)
     if kind == "extra_forbidden":
-        known = fields_at(loc[:-1])
+        known = fields_at(loc[:-1], root)
         return "there is no such key", "It would be passed over in silence.", did_you_mean(str(loc[-1]), known)
     if kind == "missing":
-        about = _description(loc)
-        return "it is missing", "Nothing can be planned without it.", f"Add it: {about}" if about else "Add it."
+        about = _description(loc, root)
+        return "it is missing", "Nothing can be done without it.", f"Add it: {about}" if about else "Add it."
     if kind in ("enum", "literal_error"):
         options = tuple(str(ctx.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", "))
         return (
@@ -290,7 +316,7 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]
     if kind == "value_error":
         return str(ctx.get("error", error["msg"])), "The value cannot be used.", "Correct it."
     if kind == "too_short":
-        return "the list is empty", "A migration needs at least one.", _description(loc)
+        return "the list is empty", "A migration needs at least one.", _description(loc, root)
     if kind == "string_too_short":
         return f"{shown} is too short", "It names nothing.", "Fill it in."
     wanted = {
@@ -310,7 +336,7 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]
             if isinstance(value, str) and wanted.endswith("number") and value.strip().isdigit()
             else ""
         )
-        hint = hint or _for_instance(loc, kind)
+        hint = hint or _for_instance(loc, kind, root)
         return f"{shown} is not {wanted}", "A guess could plan something else.", f"Write {wanted}{hint or '.'}"
     bounds = {
         "greater_than": ("gt", "above"),
@@ -323,22 +349,22 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any]) -> tuple[str, str, str]
     return f"{error['msg']} (got {shown})", "The value cannot be used.", "Correct it."
 
 
-def _for_instance(loc: Loc, kind: str) -> str:
+def _for_instance(loc: Loc, kind: str, root: type[BaseModel]) -> str:
     """An example of the whole field, where a list or its items are not what they should be; else nothing."""
-    field = Spec.model_fields.get(str(loc[0])) if loc else None
+    field = root.model_fields.get(str(loc[0])) if loc else None
     if kind not in _OF_FIELDS or field is None or not field.examples:
         return ""
     return f", for instance `{loc[0]}: {json.dumps(field.examples[0])}`."
 
 
-def fields_at(loc: Loc) -> tuple[str, ...]:
-    """The names of the fields of the model at a place of the spec; () where there is none."""
-    model = _model_at(loc)
+def fields_at(loc: Loc, root: type[BaseModel] = Spec) -> tuple[str, ...]:
+    """The names of the fields of the model at a place of ``root``; () where there is none."""
+    model = _model_at(loc, root)
     return tuple(model.model_fields) if model else ()
 
 
-def _model_at(loc: Loc) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Spec
+def _model_at(loc: Loc, root: type[BaseModel]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = root
     for part in loc:
         if isinstance(part, int):
             continue
@@ -359,8 +385,8 @@ def _first_model(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _description(loc: Loc) -> str:
-    model = _model_at(loc[:-1]) if loc else None
+def _description(loc: Loc, root: type[BaseModel]) -> str:
+    model = _model_at(loc[:-1], root) if loc else None
     if model is None or loc[-1] not in model.model_fields:
         return ""
     return (model.model_fields[str(loc[-1])].description or "").replace("\n", " ")

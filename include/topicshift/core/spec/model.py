@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.sizing.sizing import MOST, SizingInput, least
+from topicshift.core.spec.answers import AnswerRule, double
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.duration import Duration, format_duration
 from topicshift.core.spec.fields import Header, Kind, Location, Principal, Topic, did_you_mean, problem, raise_all
@@ -208,7 +209,7 @@ class Reader(Model):
         description=(
             "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
             "without credentials. It must lie below a place that the installation lists "
-            "(TOPICSHIFT_READER_LOCATIONS)."
+            "(its policy, or TOPICSHIFT_READER_LOCATIONS)."
         ),
     )
 
@@ -358,6 +359,16 @@ class Spec(Model):
         description="Which acts wait for a person: `required` or `auto`.",
         json_schema_extra={"section": _CUTOVER},
     )
+    answers: list[AnswerRule] = Field(
+        default=[],
+        title="Who may answer",
+        description=(
+            "Who may answer which question, and which take two people. Left out: everybody whom Airflow and the "
+            "installation policy let answer."
+        ),
+        examples=[[{"question": "cutover", "people": ["ada", "grace"], "two_people": True}]],
+        json_schema_extra={"section": _CUTOVER},
+    )
     producers: list[Producer] = Field(
         min_length=1,
         title="Producers",
@@ -453,6 +464,13 @@ class Spec(Model):
                 "No freeze could start and end inside it.",
                 "Lengthen the window or shorten the budget.",
                 ("window", "duration"),
+            )
+        for i, question in double(self.answers):
+            yield problem(
+                f"there are two rules for {question!r}",
+                "Which one holds would be a guess.",
+                "Write them as one.",
+                ("answers", i, "question"),
             )
         yield from _unique([p.name for p in self.producers], "producers", "name", "producer")
         yield from _unique([c.name for c in self.consumers], "consumers", "name", "consumer")
