@@ -7,7 +7,7 @@ holds each fake against the real thing. Methods raise the errors of :mod:`topics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -326,7 +326,9 @@ class Journal(Protocol):
         """The act that is under way, None when nobody acts."""
 
     def event(self, claim: Claim, kind: str, actor: str, data: Mapping[str, Any]) -> EventRow: ...
-    def events(self, migration_id: str) -> list[EventRow]: ...
+    def events(self, migration_id: str, kinds: Collection[str] = ()) -> list[EventRow]:
+        """The audit trail in the order of its rows; of these kinds alone, where some are named."""
+
     def close(self) -> None: ...
 
 

@@ -80,7 +80,7 @@ def test_a_web_hook_gets_text_and_fields(hook: Hook) -> None:
     assert tell(ALARM) == (["WebhookNotifier(topicshift_alarms)"], [])
     ((path, token, body),) = hook.posts
     assert (path, token) == ("/services/alarms", "Bearer hush")
-    assert body == {"text": "payments: It stands. (m-1)", "alarm": ALARM}
+    assert body == {"text": "payments: It stands. (m-1)", "alarm": ALARM | {"title": "payments: no_members"}}
 
 
 def test_airflows_own_notifiers_are_named_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,7 +365,9 @@ def test_a_second_person_is_asked_in_a_question_that_looks_new(monkeypatch: pyte
     asked = airflow.asked(task)
     assert "Only ada, grace may answer. It takes two different people" in asked.body
     again = airflow.answered(task, asked, asked.yes, user="carl")
-    assert Question(**again.kwargs["question"]) == asked, "not counted, so the same question is asked again"
+    assert Question(**again.kwargs["question"]).subject == asked.subject, (
+        "not counted, so the same question is asked again"
+    )
     parked = airflow.answered(task, asked, asked.yes, user="ada")
     assert isinstance(parked.trigger, AnswerTrigger)
     ((_, name), conf) = next(iter(airflow.runs.items()))
@@ -394,7 +396,7 @@ def test_who_triggered_the_run_may_not_answer_alone(monkeypatch: pytest.MonkeyPa
     airflow.until(Step.PLAN)
     task = AdvanceOperator(task_id="plan", until=Step.APPROVE)
     asked = airflow.asked(task)
-    assert airflow.answered(task, asked, asked.yes, user="ada").kwargs["question"] == asked.values()
+    assert airflow.answered(task, asked, asked.yes, user="ada").kwargs["question"]["subject"] == asked.subject
     assert airflow.answered(task, asked, asked.yes, user="grace")["plan_hash"]
 
 

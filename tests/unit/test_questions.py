@@ -126,7 +126,7 @@ def test_a_verifier_that_dies_while_people_stop_producers_is_all_that_is_waited_
     parked = airflow.answered(fence, question, question.yes)
     assert isinstance(parked, TaskDeferred) and isinstance(parked.trigger, GateTrigger) and not parked.trigger.drain
     airflow.world.verifier.start()
-    assert fence.resume(airflow.context(fence), {"status": "ready"})["fence_offsets_sum"] == 30
+    assert fence.resume(airflow.context(fence), {"status": "ready"})["fence"]["fence_offsets_sum"] == 30
 
 
 def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_switch_leaves_the_start_by_hand_to_the_task_after_it(monkeypatch: pyt
     fence = AdvanceOperator(task_id="fence", until=Step.STOP_PRODUCERS, through=Step.SWITCH_PRODUCERS)
     question = airflow.asked(fence)
     assert question.ask == Ask.STOP_BY_HAND and airflow.world.state(Row.FREEZE) is None, "the clock has not begun"
-    assert airflow.answered(fence, question, question.yes)["fence_offsets_sum"] == 30
+    assert airflow.answered(fence, question, question.yes)["fence"]["fence_offsets_sum"] == 30
     assert airflow.world.state(Row.SWITCH_PRODUCERS) == "intended"
     switch = AdvanceOperator(task_id="switch", until=Step.SWITCH_PRODUCERS, leave=(Ask.START_BY_HAND,))
     airflow.run(switch)

@@ -17,6 +17,7 @@ from topicshift.core.engine.people import Person, objection, person_of, second_w
 from topicshift.core.engine.view import Answer, Record, Unknown, View
 from topicshift.core.engine.words import BY_HAND, Ask, Row, StepState, row_of
 from topicshift.core.errors import NotCounted, Refused, TopicshiftError
+from topicshift.core.notices import AUTO
 from topicshift.core.policy.who import Who
 
 _TIMEOUTS = {
@@ -207,7 +208,7 @@ def approve_by_spec(ctx: MigrationContext, ask: Ask, about: Mapping[str, Any]) -
     row = ctx.journal.step(ctx.row.migration_id, name)
     if row is not None and row.state == StepState.DONE.value and row.data.get("about") == _plain(about):
         return
-    record_question(ctx, ask, "", about, "the spec wants no person")
+    record_question(ctx, ask, "", about, AUTO)
     data = {"said": "yes", "by": _SPEC, "at": ctx.clock.now().isoformat()}
     ctx.journal.finish(ctx.claim, name, data, state=StepState.DONE.value)
     ctx.event("approved", {"act": ask.value, "about": dict(about), "for": "", "how": "auto"}, actor=_SPEC)

@@ -112,9 +112,10 @@ def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
         ctx.check_seat()
         ctx.admin.create_acls(added)
     if "until" not in data:
-        until = (ctx.clock.now() + ctx.effective_spec().retire.scream_test).isoformat()
+        now = ctx.clock.now()
+        until = (now + ctx.effective_spec().retire.scream_test).isoformat()
         ctx.event("scream_test_begun", {**data, "until": until})
-        ctx.finish(Row.SCREAM_TEST, {"until": until}, state=StepState.INTENDED)
+        ctx.finish(Row.SCREAM_TEST, {"until": until, "began_at": now.isoformat()}, state=StepState.INTENDED)
 
 
 def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -316,9 +316,9 @@ class FakeJournal:
             self._append(self._owned(claim), kind, actor, audit.plain(data))
             return self._chain(claim.migration_id)[-1]
 
-    def events(self, migration_id: str) -> list[EventRow]:
-        """The audit trail in the order of its rows."""
-        return self.trail(migration_id)[1]
+    def events(self, migration_id: str, kinds: Collection[str] = ()) -> list[EventRow]:
+        """The audit trail in the order of its rows; of these kinds alone, where some are named."""
+        return [e for e in self.trail(migration_id)[1] if not kinds or e.kind in kinds]
 
     def trail(self, migration_id: str) -> tuple[audit.ChainHead, list[EventRow]]:
         """The end of the trail, and its rows."""

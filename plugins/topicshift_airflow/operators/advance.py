@@ -15,6 +15,7 @@ from topicshift.core.engine.words import ORDER, STEPS, Ask, Step
 from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
 from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.notices import news_told
 from topicshift_airflow.questions import Question
 from topicshift_airflow.runtime import log, open_context, typed_failures
 
@@ -144,7 +145,7 @@ class AdvanceOperator(HITLOperator):
         from topicshift_airflow.questions import question_of
         from topicshift_airflow.waits import trigger_for
 
-        with typed_failures(hint), self.context_of(context) as ctx, ctx.recorded(self.task_id):
+        with typed_failures(hint), self.context_of(context) as ctx, news_told(ctx), ctx.recorded(self.task_id):
             self.before(ctx)
             ctx.memory.remember(self.told)
             try:

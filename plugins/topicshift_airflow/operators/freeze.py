@@ -13,6 +13,7 @@ from topicshift.core.engine.words import Row
 from topicshift.core.errors import AmbiguousState, OwnershipLost, TopicshiftError
 from topicshift_airflow.abandoned import RESUME_DAG, find, look
 from topicshift_airflow.airflow_api import start_run
+from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.runtime import journal, log, open_context, owner_of, typed_failures
 
@@ -110,7 +111,8 @@ class ResumeAbandoned(BaseOperator):
         for migration, why in found.items():
             log.warning("%s: %s", migration, why)
             try:
-                with open_context(context, migration, take_over=False) as ctx, ctx.recorded(self.task_id):
+                opened = open_context(context, migration, take_over=False)
+                with opened as ctx, news_told(ctx), ctx.recorded(self.task_id):
                     outcome = advance(ctx, wanted="resume")
                     done[migration] = outcome.decision.why
                     waiting = waiting or isinstance(outcome, Waiting)

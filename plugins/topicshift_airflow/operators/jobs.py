@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from topicshift.core.engine.words import Act, Row
 from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.operators.spark import SparkJobOperator
 from topicshift_airflow.runtime import open_context, typed_failures
@@ -77,7 +78,7 @@ class _MigrationJob(SparkJobOperator):
         from topicshift.acts.jobs import give
         from topicshift.adapters.work import work_folder
 
-        with typed_failures(), open_context(context) as ctx, ctx.recorded(self.task_id):
+        with typed_failures(), open_context(context) as ctx, news_told(ctx), ctx.recorded(self.task_id):
             record = ctx.refresh()
             if record.over or not self.needed(ctx, record):
                 raise AirflowSkipException(f"{ctx.row.migration_id}: what this job is for is there, or has happened.")
@@ -103,7 +104,7 @@ class _MigrationJob(SparkJobOperator):
         except AirflowSkipException:
             raise
         except AirflowException as error:
-            with typed_failures(), open_context(context) as ctx:
+            with typed_failures(), open_context(context) as ctx, news_told(ctx):
                 ctx.failed(self.task_id, error)
             raise
 

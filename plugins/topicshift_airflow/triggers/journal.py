@@ -14,12 +14,18 @@ from topicshift.core.errors import TopicshiftError
 from topicshift_airflow.triggers import Trigger
 
 if TYPE_CHECKING:
-    from topicshift.ports import Journal
+    from topicshift.ports import Journal, MigrationRow
 
 T = TypeVar("T")
 LOOK_EVERY_S = 2.0
 OPEN = "intended"
 """State of the journal row of a question that nobody has answered."""
+
+QUIET_S = 20.0
+"""Seconds without telling people after a time when there was nobody to tell."""
+
+END_S = 5.0
+"""Seconds for which the end of a watch waits for what is being told; the next task tells the rest."""
 
 ASK_AIRFLOW_EVERY = 15
 """Looks from one question for the state of the owner's run to the next, while no freeze is under way."""
@@ -132,6 +138,64 @@ class AnswerTrigger(ClockTrigger):
         return (row.state, [row.data.get("about"), row.data.get("first")]) if row is not None else ("", None)
 
 
+class _Teller:
+    """Tells people what happens in a freeze, beside the watch: it never holds up the next look."""
+
+    def __init__(self, migration_id: str) -> None:
+        self._migration_id = migration_id
+        self._telling: asyncio.Task[None] | None = None
+        self._quiet_until = 0.0
+        self._row: MigrationRow | None = None
+        self._freeze = ""
+
+    async def look(self, reader: _Reader, *, rarely: bool) -> None:
+        """Begin to tell what nobody has told, if there is something, and nobody is at it.
+
+        While no freeze is under way that is looked for where ``rarely`` says so.
+        """
+        from asgiref.sync import sync_to_async
+
+        now = datetime.now(UTC)
+        if (self._telling is not None and not self._telling.done()) or now.timestamp() < self._quiet_until:
+            return
+        if await reader.read(lambda journal: self._waiting(journal, now, rarely)):
+            # A thread of its own: a notifier that hangs must not keep the reader's from looking.
+            self._telling = asyncio.create_task(sync_to_async(self._tell, thread_sensitive=False)())
+
+    def _waiting(self, journal: Journal, now: datetime, rarely: bool) -> bool:
+        from topicshift.core.engine.words import Row, StepState
+        from topicshift_airflow.notices import waiting
+
+        row = journal.step(self._migration_id, Row.FREEZE)
+        before, self._freeze = self._freeze, row.state if row is not None else ""
+        if not rarely and self._freeze == before and self._freeze not in (StepState.INTENDED, StepState.UNDOING):
+            return False
+        self._row = self._row or journal.current(self._migration_id)
+        return bool(waiting(journal, self._row, now))
+
+    def _tell(self) -> None:
+        from topicshift_airflow.notices import log, tell_untold
+        from topicshift_airflow.runtime import journal
+
+        try:
+            with journal() as opened:
+                told = tell_untold(opened, self._migration_id, datetime.now(UTC))
+        except TopicshiftError as error:
+            log.warning("what has happened could not be told to people: %s", error)
+        except Exception as error:  # noqa: BLE001 - telling people must not end the watch
+            log.warning("what has happened could not be told to people: %s", type(error).__name__)
+        else:
+            if told:
+                return
+        # Nobody is configured, somebody else tells, or it has failed.
+        self._quiet_until = datetime.now(UTC).timestamp() + QUIET_S
+
+    async def end(self) -> None:
+        """Let what is being told be told, for a while."""
+        if self._telling is not None:
+            await asyncio.wait([self._telling], timeout=END_S)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class FreezeTrigger(Trigger):
     """Watches one migration until nothing is left to watch, or its freeze is abandoned."""
@@ -144,7 +208,7 @@ class FreezeTrigger(Trigger):
 
         await asyncio.sleep(1.0)
         looks, found = 0, None
-        reader = _Reader(self.log)
+        reader, teller = _Reader(self.log), _Teller(self.migration_id)
         try:
             while found is None:
                 if looks:
@@ -152,6 +216,8 @@ class FreezeTrigger(Trigger):
                 ask = looks % ASK_AIRFLOW_EVERY == 0
                 found = await reader.read(lambda journal, ask=ask: look(journal, self.migration_id, ask_airflow=ask))  # type: ignore[misc]
                 looks += 1
+                await teller.look(reader, rarely=ask)
+            await teller.end()
         finally:
             await reader.close()
         yield TriggerEvent({"status": found})

@@ -202,6 +202,16 @@ class Login:
     password: str
 
 
+def test_events_of_some_kinds_come_in_their_order(journal: Any) -> None:
+    c = claim(journal)
+    for kind in ("note", "notice", "note", "step_failed"):
+        journal.event(c, kind, "me", {})
+    everything = journal.events(c.migration_id)
+    wanted = [e for e in everything if e.kind in ("note", "step_failed")]
+    assert journal.events(c.migration_id, ("note", "step_failed")) == wanted and len(wanted) == 3
+    assert journal.events(c.migration_id, ("other",)) == []
+
+
 def test_data_comes_back_as_plain_json_with_secrets_masked(journal: Any) -> None:
     c = claim(journal, spec={"nested": {"sasl.password": "hunter2"}})
     data = {

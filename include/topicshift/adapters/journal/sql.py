@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -217,9 +217,18 @@ class SqlJournal:
         query = sa.select(steps).where(steps.c.migration_id == migration_id).order_by(steps.c.position)
         return self._db().read(lambda c: [rows.step(row) for row in c.execute(query)])
 
-    def events(self, migration_id: str) -> list[EventRow]:
-        """The audit trail in the order of its rows."""
-        return self.trail(migration_id)[1]
+    def events(self, migration_id: str, kinds: Collection[str] = ()) -> list[EventRow]:
+        """The audit trail in the order of its rows; of these kinds alone, where some are named."""
+        if not kinds:
+            return self.trail(migration_id)[1]
+
+        def work(connection: Connection) -> list[EventRow]:
+            self._row(connection, migration_id)
+            mine = events.c.migration_id == migration_id
+            query = sa.select(events).where(mine, events.c.kind.in_(list(kinds))).order_by(events.c.seq)
+            return [rows.event(e) for e in connection.execute(query)]
+
+        return self._db().read(work)
 
     def trail(self, migration_id: str) -> tuple[audit.ChainHead, list[EventRow]]:
         """The end of the trail as the migration's row has it, and the rows, from one snapshot."""

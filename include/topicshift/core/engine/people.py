@@ -55,7 +55,7 @@ def objection(who: Who, person: Person | None, said: str, row: Mapping[str, Any]
         return ""
     first = person_of(row.get("first"))
     if first is not None and same(first, person):
-        return f"{person.name} was the first of the two who have to say yes; another one has to be the second"
+        return f"{first.name} was the first of the two who have to say yes; another one has to be the second"
     if first is None and row.get("triggered_by") == person.name:
         return f"{person.name} triggered the run; under the two-person rule another one has to answer"
     return ""

@@ -349,6 +349,13 @@ class Spec(Model):
         ),
         json_schema_extra={"section": _CUTOVER, "default": "60s"},
     )
+    freeze_alarm_after: Duration | None = Field(
+        default=None,
+        title="Freeze alarm after",
+        description="A freeze that lasts longer is told to people. Left out: the freeze budget.",
+        examples=["30s"],
+        json_schema_extra={"section": _CUTOVER},
+    )
     window: Window | None = Field(
         default=None,
         description="When a scheduled migration may start. It makes a DAG of its own for this file.",
@@ -456,6 +463,13 @@ class Spec(Model):
                 "It is the lease as well: producers stand still for all of it where Airflow dies in the freeze.",
                 f"Allow at most {format_duration(MAX_FREEZE)}; 120s is the default.",
                 ("freeze_budget",),
+            )
+        if self.freeze_alarm_after is not None and self.freeze_alarm_after <= timedelta(0):
+            yield problem(
+                "the freeze alarm waits for no time",
+                "Every freeze would be told as too long.",
+                "Write for instance `30s`, or leave it out.",
+                ("freeze_alarm_after",),
             )
         if self.window and self.window.duration < self.freeze_budget:
             yield problem(
