@@ -64,9 +64,12 @@ hot, and how many partitions to take. Nothing is changed, nobody is stopped, and
 ROLLBACK_DOC = """\
 ### Go back to the source
 
-Only the `free` kind: as long as nothing was written to the target, everything is put back as it was: producers and
-groups on the source, write fence lifted, retention restored, the empty target deleted. If the target holds a record
-already, nothing is changed and the run says what is needed instead.
+The type of rollback is computed live, shown, and accepted by a person before anything is done; if it has changed by
+then, it is another question. Only the `free` kind is carried out: as long as nothing was written to the target,
+everything is put back as it was: producers and groups on the source, write fence lifted, retention restored, the empty
+target deleted. At the end configs, ACLs and commits of the source are compared with what was captured before the freeze,
+and what is not as it was is named. If the target holds a record already, nothing is changed and the run says what is
+needed instead.
 """
 
 RESUME_DOC = """\
@@ -131,7 +134,7 @@ TASKS = {
     "of their runs. Where the target may hold records already it changes nothing, fails, and so calls a person.",
     "answer": "Asks the question, and writes the answer down for exactly what it was about.",
     "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
-    "rollback.roll_back": "Puts producers and groups back on the source, lifts the fence, restores the retention and "
+    "rollback.roll_back": "Asks a person for exactly this type of rollback, then puts producers and groups back on the source, lifts the fence, restores the retention and "
     "deletes the empty target. The target is looked at again while producers stand still.",
     "retire.find_due": "Lists the finished migrations whose source still exists.",
     "retire.check": "Looks for anything that speaks against deleting the source: readers, writers, another topic id, "

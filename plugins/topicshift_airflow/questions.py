@@ -148,6 +148,19 @@ def _stop_group(ctx: MigrationContext, asking: Asking) -> Text:
     )
 
 
+def _rollback(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.core.engine.back import ROLLBACK_TYPES, rollback_type
+
+    kind, why = rollback_type(asking.view)
+    source, target = ctx.row.source, ctx.row.target
+    does = ROLLBACK_TYPES[str(kind)].format(source=source, target=target)
+    return (
+        f"Go back from {target} to {source} ({kind})?",
+        f"The type of rollback that holds now is **{kind}**: {why}.\n\n{does}\n\nYour answer is for a rollback of this "
+        "type alone. If another type holds by then, nothing is done, and you are asked again.",
+    )
+
+
 def _retire(ctx: MigrationContext, asking: Asking) -> Text:
     from topicshift.core.proof.retirement import retention_of
 
@@ -170,6 +183,7 @@ _TEXTS: Mapping[Ask, tuple[Callable[..., Text], str, str]] = {
     Ask.CUTOVER: (_cutover, "Approve", "Reject"),
     Ask.START_BY_HAND: (_start_by_hand, "Confirm", "Refuse"),
     Ask.STOP_GROUP: (_stop_group, "Confirm", "Refuse"),
+    Ask.ROLLBACK: (_rollback, "Go back", "Leave it"),
     Ask.RETIRE: (_retire, "Delete it", "Keep it"),
 }
 """Of each question: its text, the answer that means yes, the answer that means no."""

@@ -84,7 +84,10 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         took = time.monotonic() - marked
         print(f"producers resumed on the source {took:.1f} s after the run was marked")
         assert took < RESUMED_WITHIN_S
-        back = Run.start(api, "topic_rollback", {"migration": source}).wait("success")
+        back = Run.start(api, "topic_rollback", {"migration": source})
+        shown = back.answer("roll_back")
+        assert "(free)" in shown["subject"] and "nothing was ever written to the target" in shown["body"]
+        back.wait("success")
         assert api.xcom("topic_rollback", back.run_id, "observe")["type"] == "free"
         assert not life.frozen()[0], "producers must write to the source again"
         assert admin.topic(target) is None

@@ -399,5 +399,5 @@ def test_the_target_is_made_with_the_rights_of_the_source(
     producer.produce(migration.target, "v")
     assert producer.flush(WAIT_S) == 0
     with pytest.raises(Refused, match="not free"):
-        migration.advance(wanted="rollback")
+        migration.advanced(wanted="rollback")
     migration.clean()

@@ -92,6 +92,7 @@ _SHOWN_BY: dict[str, Wish] = {
 """What shows that a rule is gone, where hardly any scenario does."""
 
 LEFT_OUT: dict[str, str] = {
+    "forward.captured": "what it keeps is for the comparison at an ending, which unit tests judge",
     "forward.switch_in_time": "fence_holds finds such a producer by its first record, and a route that is not paused "
     "takes no point; the rule ends the freeze sooner, and says why",
     "forward.still_stopped": "as forward.switch_in_time",

@@ -78,7 +78,7 @@ def test_a_migration_goes_from_its_plan_to_its_end(cutover: str) -> None:
     assert 0 < w.data(Row.SWITCH_PRODUCERS)["freeze_seconds"] < 5
     suffixes = [""] if cutover == "drain_first" else ["-fraud", "-ledger"]
     names = {f"drain_{kind}{s}.json" for kind in ("certificate", "verification") for s in suffixes}
-    assert {"plan.json", "impact.json", "fence.json", "order_proof.json", *names} == set(
+    assert {"plan.json", "impact.json", "before.json", "fence.json", "order_proof.json", *names} == set(
         w.evidence.names(w.claim.migration_id)
     )
     kinds = [k for k in w.kinds() if k not in ("act", "step_intended", "step_finished", "approved", "asked")]
@@ -537,7 +537,7 @@ def test_records_that_come_while_producers_are_stopped_call_the_rollback_off() -
 
     w.apps.stop = last_words  # type: ignore[method-assign]
     with pytest.raises(Refused, match="not free"):
-        w.advance(wanted="rollback")
+        w.advanced(wanted="rollback")
     assert w.where() == {(TARGET, True)}
     assert w.kinds().count("rollback_called_off") == 1
     w.apps.stop = stop  # type: ignore[method-assign]

@@ -149,14 +149,14 @@ def test_a_target_that_somebody_filled_or_made_again_is_not_deleted() -> None:
     w.cluster.delete_topic(TARGET)
     w.cluster.create_topic(TARGET, 6, 1, {})
     with pytest.raises(Refused, match="deleted and made again"):
-        w.advance(wanted="rollback")
+        w.advanced(wanted="rollback")
     assert w.cluster.topic(TARGET) is not None
 
     w = World()
     made(w)
     w.write(TARGET)
     with pytest.raises(Refused, match="not free"):
-        w.advance(wanted="rollback")
+        w.advanced(wanted="rollback")
     assert w.cluster.topic(TARGET) is not None
 
 
@@ -171,7 +171,7 @@ def test_the_way_back_killed_anywhere_is_finished_by_the_next(at: str) -> None:
 
     w.cluster.on_call = die
     with pytest.raises(Killed):
-        w.advance(wanted="rollback")
+        w.advanced(wanted="rollback")
     w.cluster.on_call = None
     w.clock.advance(31)
     w.advanced(wanted="rollback")

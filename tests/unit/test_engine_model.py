@@ -242,6 +242,7 @@ class Model:
                 lambda w: w._replace(target=True),
                 lambda w: w.put(Row.CREATE_TARGET, done),
             ],
+            Act.CAPTURE: [lambda w: w.put(Row.BEFORE, done)],
             Act.ARM: [lambda w: w.put(Row.ARM, done)],
             Act.LENGTHEN_RETENTION: [lambda w: w.put(Row.LENGTHEN_RETENTION, done)],
             Act.BEGIN_FREEZE: [lambda w: w.intend(Row.FREEZE)._replace(clock=TIME, freezes=w.freezes + 1)],

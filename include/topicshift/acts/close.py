@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row
@@ -61,6 +62,8 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
+    found = tell_restored(ctx, record, "closed")
+    left += [*found.differs, *found.unknown] if found is not None else []
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
     ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
     return {"migration": record.migration_id, "state": MigrationState.FAILED.value, "left": left}

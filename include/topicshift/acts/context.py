@@ -132,7 +132,7 @@ def consumers_of(spec: Spec) -> list[Participant]:
 def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
     """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
     wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
-    people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
+    people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP, Ask.ROLLBACK})
     return Policy(
         cutover=spec.cutover,
         producers=tuple(Member(p.name, manual=needs_person(p.kind)) for p in spec.producers),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.people import Person, objection, person_of, second_wanted, still_counts
 from topicshift.core.engine.view import Answer, Record, Unknown, View
 from topicshift.core.engine.words import BY_HAND, Ask, Row, StepState, row_of
@@ -27,6 +28,7 @@ _TIMEOUTS = {
     Ask.CUTOVER: timedelta(hours=1),
     Ask.START_BY_HAND: timedelta(hours=2),
     Ask.STOP_GROUP: timedelta(hours=4),
+    Ask.ROLLBACK: timedelta(hours=4),
     Ask.RETIRE: timedelta(days=7),
 }
 
@@ -50,6 +52,8 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
     if ask is Ask.STOP_BY_HAND:
         attempt = 1 + (int(freeze.data.get("attempt", 1)) if freeze is not None else 0)
         return {"stop": people, "source": record.source, "attempt": attempt}
+    if ask is Ask.ROLLBACK:
+        return {"rollback": rollback_type(view)[0], "source": record.source, "target": record.target}
     if ask is Ask.CUTOVER:
         return {"plan_hash": record.plan_hash, **_cutover_evidence(record)}
     if ask is Ask.START_BY_HAND:

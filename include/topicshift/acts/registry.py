@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from topicshift.acts import (
+    before,
     certificate,
     fence,
     finish,
@@ -39,6 +40,7 @@ ACTS: Final[dict[Act, Performer]] = {
     Act.MEASURE_IMPACT: run_job,
     Act.DECIDE_PLAN: planning.decide_plan,
     Act.CREATE_TARGET: target.create_target,
+    Act.CAPTURE: before.capture,
     Act.ARM: freeze.arm,
     Act.ABORT_TRANSACTIONS: transactions.abort_transactions,
     Act.LENGTHEN_RETENTION: retention.lengthen_retention,

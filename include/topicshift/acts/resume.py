@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import open_target, restore
 from topicshift.acts.switch import send
@@ -44,6 +45,7 @@ def end_resume(ctx: MigrationContext, view: View, decision: Decision) -> None:
     row = view.record.step(Row.FREEZE)
     why = row.data.get("why") if row is not None else None
     ctx.event("producers_resumed", {"why": why, "start_by_hand": by_hand})
+    tell_restored(ctx, view.record, "producers resumed on the source")
     if by_hand:
         ctx.log(f"START BY HAND on {ctx.row.source}: {', '.join(by_hand)}")
     data = {"ended_at": ctx.clock.now().isoformat(), "how": "resumed on the source", "start_by_hand": by_hand}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import open_target, restore
 from topicshift.acts.resume import take_back
@@ -62,9 +63,11 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     ctx.event("rolled_back", {"why": row.data.get("why") if row is not None else None, "start_by_hand": by_hand})
     if by_hand:
         ctx.log(f"START BY HAND on {ctx.row.source}: {', '.join(by_hand)}")
+    found = tell_restored(ctx, record, "rolled back")
+    differs = [*found.differs, *found.unknown] if found is not None else []
     # The migration is closed before its rollback is done: a try that dies in between is finished by the next.
     ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
-    finished = {"finished_at": ctx.clock.now().isoformat(), "start_by_hand": by_hand}
+    finished = {"finished_at": ctx.clock.now().isoformat(), "start_by_hand": by_hand, "not_restored": differs}
     ctx.finish(Row.ROLLBACK, finished)
 
 

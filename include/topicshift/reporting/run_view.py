@@ -50,6 +50,7 @@ EVENTS = {
     "step_finished": "wrote down",
     "step_failed": "failed in a step",
     "rolled_back": "rolled back",
+    "restored": "compared the source with what was there before",
     "scream_test_begun": "began the scream test",
     "source_deleted": "deleted the source",
 }

@@ -43,7 +43,11 @@ class ReportingOperator(AdvanceOperator):
         rows = (Row.ORDER_PROOF, Row.ROLLBACK, Row.DELETE_SOURCE)
         found = [done.record.step(row) for row in rows]
         data = next((step.data for step in reversed(found) if step is not None), {})
-        kept = {k: data[k] for k in ("verdict", "type", "why", "start_by_hand", "topic_id", "deleted_at") if k in data}
+        kept = {
+            k: data[k]
+            for k in ("verdict", "type", "why", "start_by_hand", "not_restored", "topic_id", "deleted_at")
+            if k in data
+        }
         return {"report": self.evidence_url, "state": done.record.state.value, **kept}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
-from topicshift.core.engine.decision import Decision, Table, act, over, retell, stop, wait
+from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.view import Record, Unknown, View, Whereabouts
 from topicshift.core.engine.where import arrived, driven, named, seen
-from topicshift.core.engine.words import Act, Fact, MigrationState, Row, StepState
+from topicshift.core.engine.words import Act, Ask, Fact, MigrationState, Row, StepState
 
 RESUME = Table()
 ROLLBACK = Table()
@@ -141,7 +143,8 @@ def rollback_free(view: View) -> Decision | None:
         return over("it was rolled back")
     kind, why = rollback_type(view)
     if kind == "free":
-        return _called_off_here(view) or act(Act.BEGIN_ROLLBACK, why)
+        asked = answered(view, Ask.ROLLBACK, f"the rollback of the type {kind} has to be accepted: {why}")
+        return _called_off_here(view) or asked or act(Act.BEGIN_ROLLBACK, why)
     return wait(why) if kind is None else stop("Refused", f"rollback is not free ({kind}): {why}")
 
 
@@ -154,6 +157,13 @@ def _called_off_here(view: View) -> Decision | None:
         return None
     why = f"the rollback was called off: {row.data['called_off']}"
     return stop("DrainTimedOut", why, "Mend that, then ask for it again.")
+
+
+ROLLBACK_TYPES: Final[Mapping[str, str]] = {
+    "free": "Producers and groups go back to `{source}`, every DENY goes, the retention of `{source}` is what it was "
+    "before, and `{target}` is deleted if this migration made it and it is empty.",
+}
+"""What a rollback of each type does, for a person who is asked; names of the topics are to be filled in."""
 
 
 def rollback_type(view: View) -> tuple[str | None, str]:

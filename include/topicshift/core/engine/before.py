@@ -94,6 +94,12 @@ def source_is_planned(view: View) -> Decision | None:
     return stop("Refused", f"{view.record.source} {what}; close this migration, and plan anew")
 
 
+@rule(before_freeze, step=Step.STOP_PRODUCERS)
+def captured(view: View) -> Decision | None:
+    """What a way back puts in place again is on record before anything of it is changed."""
+    return None if view.record.done(Row.BEFORE) else act(Act.CAPTURE, "what is there now is not on record yet")
+
+
 @rule(before_freeze, Fact.PRODUCERS, step=Step.STOP_PRODUCERS)
 def armed(view: View) -> Decision | None:
     """Participants are told that a migration is planned, so that they follow closely; again, where some do not."""

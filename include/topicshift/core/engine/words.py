@@ -45,6 +45,7 @@ class Row(StrEnum):
 
     CHECK = "check"
     CREATE_TARGET = "create_target"
+    BEFORE = "before"
     ARM = "arm"
     LENGTHEN_RETENTION = "lengthen_retention"
     FREEZE = "freeze"
@@ -63,7 +64,9 @@ class Row(StrEnum):
     QUESTION = "ask"
 
 
-READ_ONLY_ROWS: Final = frozenset({Row.CHECK, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.QUESTION})
+READ_ONLY_ROWS: Final = frozenset(
+    {Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.QUESTION}
+)
 """Rows that record an observation or an answer. Every other row changes something and makes its migration active."""
 
 
@@ -81,6 +84,7 @@ class Ask(StrEnum):
     CUTOVER = "switch_producers.switch"
     START_BY_HAND = "switch_producers.by_hand"
     STOP_GROUP = "switch_consumers.switch"
+    ROLLBACK = "rollback.approve"
     RETIRE = "retire.approve"
 
 
@@ -95,6 +99,7 @@ class Act(StrEnum):
     MEASURE_IMPACT = "measure_impact"
     DECIDE_PLAN = "decide_plan"
     CREATE_TARGET = "create_target"
+    CAPTURE = "capture"
     ARM = "arm"
     ABORT_TRANSACTIONS = "abort_transactions"
     LENGTHEN_RETENTION = "lengthen_retention"
