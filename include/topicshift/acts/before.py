@@ -83,7 +83,8 @@ def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> 
     ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect else {}
     found = compare(source, before, now, still_ours=frozenset(ours))
     lower, same = _lower(ctx, source, held, unknown)
-    on = _try(lambda: _producers(ctx, source), f"where producers of {source} are", unknown) or ([], [])
+    found_on = _try(lambda: _producers(ctx, source), f"where producers of {source} are", unknown)
+    on: tuple[list[str], list[str]] = found_on or ([], [])
     return Restored((*found.equal, *same, *on[0]), (*found.differs, *lower, *on[1]), (*found.unknown, *unknown))
 
 
