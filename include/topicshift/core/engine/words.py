@@ -235,6 +235,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "every producer stopped, and the source standing still",
         {
             Row.FREEZE: "the freeze",
+            Row.BEFORE: "what was there before",
             Row.ARM: "participants follow the route closely",
             Row.LENGTHEN_RETENTION: "longer retention of the source",
             Row.STOP_PRODUCERS: "producers stopped",
