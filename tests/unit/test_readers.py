@@ -108,6 +108,23 @@ def test_a_task_refuses_a_spec_that_would_make_it_read_elsewhere_before_anything
     assert listed or f"location of enrich: {location} may not be opened" in str(told.value)
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_places_of_the_policy_stand_before_those_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    location = str(tmp_path / "checkpoint")
+    policy = tmp_path / "policy.yaml"
+    place = str(tmp_path) if listed else "s3://elsewhere"
+    policy.write_text(f"apiVersion: topicshift-policy/v1\nreader_locations: ['{place}']\n")
+    monkeypatch.setenv("TOPICSHIFT_READER_LOCATIONS", "" if listed else str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_VAR_TOPICSHIFT_POLICY", str(policy))
+    spec = {**SPEC, "readers": [{"name": "enrich", "kind": "spark_checkpoint", "location": location}]}
+    monkeypatch.setattr("topicshift_airflow.operators.open.journal", _next_act)
+    with pytest.raises(_Asked if listed else AirflowFailException) as told:
+        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec})
+    assert listed or f"{location} may not be opened" in str(told.value)
+
+
 class _Asked(Exception):
     """It went on to ask somebody."""
 
@@ -123,6 +140,19 @@ def evidence(kind: str, location: str, monkeypatch: pytest.MonkeyPatch, places: 
     asked = inputs_of(values | {"readers": [{"name": "enrich", "kind": kind, "location": location}]}, readers=True)
     (found,) = asked.evidence()
     return found
+
+
+def test_a_trigger_opens_what_the_policy_of_its_task_lists_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "evidence.json"
+    file.write_text(json.dumps({"reader": "enrich", "kind": "flink", "topic": T, "offsets": {"0": 5}}))
+    monkeypatch.setenv("TOPICSHIFT_READER_LOCATIONS", str(tmp_path))
+    reader = {"name": "enrich", "kind": "evidence_file", "location": str(file)}
+    values = {"topic": T, "declared": ["g"], "compare": True, "ignored": {}, "accepted_lost": [], "readers": [reader]}
+    for places, offsets in (([], None), ([str(tmp_path)], {0: 5})):
+        (found,) = inputs_of({**values, "places": places}, readers=True).evidence()
+        assert (found.offsets or None) == offsets
 
 
 def test_a_place_that_is_not_listed_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
