@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -14,8 +15,10 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from tests.unit.airflow_world import Airflow
 
 from topicshift.acts.questions import name_of
+from topicshift.core.engine.people import Person
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Transient
+from topicshift.core.policy.model import Installation
 from topicshift_airflow import abandoned
 from topicshift_airflow.triggers import journal as triggers
 from topicshift_airflow.triggers.journal import AnswerTrigger, ClockTrigger, FreezeTrigger
@@ -78,6 +81,25 @@ def test_an_answer_that_is_given_elsewhere_wakes_the_task(
     assert withdrawn == ["Reject"], "nobody shall answer the earlier text any more"
     trigger.moment = 0.0
     assert asyncio.run(first(trigger)) == {"status": "moment"}
+
+
+def test_the_first_of_two_yes_that_is_given_elsewhere_wakes_the_task_that_asks_the_second(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, rule = airflow.world, {"question": "plan", "two_people": True}
+    world.policy = Installation.model_validate({"apiVersion": "topicshift-policy/v1", "answers": [rule]})
+    monkeypatch.setattr("topicshift_airflow.airflow_api.withdraw", lambda *_: None)
+    asking = world.asks(until=Step.APPROVE)
+    world.show(asking)
+    trigger = AnswerTrigger(
+        migration_id=world.claim.migration_id,
+        row=name_of(asking.ask),
+        stale=str(uuid4()),
+        option="Reject",
+        moment=time.time() + 5,
+    )
+    after_looks(monkeypatch, 4, lambda: world.answer_late(asking, person=Person("ada")))
+    assert asyncio.run(first(trigger)) == {"status": "changed"}
 
 
 def test_the_watch_sees_the_end_of_a_run_and_outlasts_a_journal_that_fails(

@@ -39,8 +39,8 @@ def refusal(location: str, places: Sequence[str]) -> str | None:
         return None
     allowed = f"allows {', '.join(places)}" if places else "allows none"
     return (
-        f"{location} may not be opened: {ENV} (or the installation policy in its place) {allowed}. Whoever runs Airflow "
-        "adds the folder or URL that it lies in, if a spec may make workers and triggerer read there"
+        f"{location} may not be opened: {ENV} (or the installation policy in its place) {allowed}. Whoever runs "
+        "Airflow adds the folder or URL that it lies in, if a spec may make workers and triggerer read there"
     )
 
 
