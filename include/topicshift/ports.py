@@ -264,7 +264,8 @@ class Journal(Protocol):
     ) -> Claim:
         """Lock source and target for this owner.
 
-        The same owner gets its own claim back (same epoch). A migration of another owner whose run has ended
+        The same owner gets its own claim back (same epoch); one that failed or was rolled back is opened again, unless
+        a person closed it. A migration of another owner whose run has ended
         (``owner_alive`` is False) and whose state is not active is given a new migration; an active one that
         is left behind is refused with the owner's name and how to go on. None (cannot be told) counts as alive.
         Raises ``Refused``.

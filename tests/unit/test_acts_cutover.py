@@ -222,6 +222,8 @@ def test_a_write_after_the_switch_stops_the_run_where_it_is() -> None:
     )
     row = w.journal.current(w.claim.migration_id)
     assert (row.state, row.active, w.where()) == ("failed", False, {(TARGET, True)})
+    with pytest.raises(Refused, match=r"closed it at .*: somebody wrote to the source.*Trigger a new run"):
+        w.open()
     assert w.open("topic_migration/another").epoch == 1, "both topics are free"
 
 

@@ -174,7 +174,6 @@ class MigrationContext:
     actor: str = "topicshift"
     begin_by: datetime | None = None
     seat: Seat | None = None
-    producers_on: str | None = None
     memory: Memory = field(default_factory=Memory)
     controllers: dict[str, Controller] = field(default_factory=dict)
     triggered_by: str = ""
@@ -236,9 +235,7 @@ class MigrationContext:
             )
         if self.claim.epoch != self.row.epoch:
             self.claim = replace(self.claim, epoch=self.row.epoch)
-        record = self.record()
-        self.producers_on = {"source": self.row.source, "target": self.row.target, None: None}[record.producers_on]
-        return record
+        return self.record()
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
@@ -370,9 +367,11 @@ class MigrationContext:
 
     def control(self, lease_until: datetime | None = None) -> ControlContext:
         """The context for a controller's act; ``lease_until`` ends a pause."""
-        row = self.row
+        row, known = self.row, self.memory.record
+        side = known.producers_on if known is not None else None
+        producers_on = {"source": row.source, "target": row.target, None: None}[side]
         return ControlContext(
-            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, self.producers_on, self.check_seat
+            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, producers_on, self.check_seat
         )
 
     def manual(self, participant: Participant) -> bool:

@@ -152,13 +152,18 @@ def unfence(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def lift(ctx: MigrationContext, record: Record) -> bool:
     """The inverse of :func:`deny` and :func:`widen_deny`; whether nothing of them is shown any more. Idempotent."""
-    added = _added(record)
+    return _open(ctx, record, FENCE_ROWS)
+
+
+def _open(ctx: MigrationContext, record: Record, rows: tuple[Row, ...]) -> bool:
+    """Remove what these rows added, and undo them once no binding is shown any more; whether none is."""
+    added = _added(record, rows)
     if added:
         ctx.check_seat()
         ctx.admin.delete_acls(added)
         if added & ctx.admin.acls():
             return False
-    for row in FENCE_ROWS:
+    for row in rows:
         if record.in_effect(row):
             ctx.finish(row, {"lifted_at": ctx.clock.now().isoformat()}, state=StepState.UNDONE)
     return True
@@ -181,18 +186,10 @@ def deny_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def open_target(ctx: MigrationContext, record: Record) -> None:
     """The inverse of :func:`deny_target`. Idempotent. Raises ``Transient`` while a binding is still shown."""
-    row = record.step(Row.TARGET_DENY)
-    if row is None or not row.state.in_effect:
-        return
-    added = added_by(row.data)
-    if added:
-        ctx.check_seat()
-        ctx.admin.delete_acls(added)
-        if set(added) & ctx.admin.acls():
-            raise Transient(f"the DENY on {record.target} is still shown, so it is not open yet.")
-    ctx.finish(Row.TARGET_DENY, {"lifted_at": ctx.clock.now().isoformat()}, state=StepState.UNDONE)
+    if not _open(ctx, record, (Row.TARGET_DENY,)):
+        raise Transient(f"the DENY on {record.target} is still shown, so it is not open yet.")
 
 
-def _added(record: Record) -> set[Acl]:
-    steps = [record.step(row) for row in FENCE_ROWS]
+def _added(record: Record, rows: tuple[Row, ...] = FENCE_ROWS) -> set[Acl]:
+    steps = [record.step(row) for row in rows]
     return {acl for step in steps if step is not None and step.state.in_effect for acl in added_by(step.data)}

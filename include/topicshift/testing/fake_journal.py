@@ -77,6 +77,8 @@ class FakeJournal:
                 found = self._try_claim(cluster_id, source, target, owner, wanted, ended)
             if isinstance(found, Claim):
                 return found
+            if isinstance(found, str):
+                raise Refused(found)
             for holder in found:
                 alive = owner_alive(holder.owner)
                 if holder.active or alive is not False:
@@ -91,7 +93,7 @@ class FakeJournal:
         owner: str,
         spec: Mapping[str, Any],
         ended: Mapping[str, int],
-    ) -> Claim | list[MigrationRow]:
+    ) -> Claim | list[MigrationRow] | str:
         mine = [
             row
             for row in self._migrations.values()
@@ -103,6 +105,9 @@ class FakeJournal:
             if own.state == "open" and not own.active:
                 self._migrations[own.migration_id] = replace(own, spec=spec)
             return Claim(own.migration_id, own.epoch, owner)
+        refused = ownership.reopen_refused(own, self._events[own.migration_id]) if own is not None else None
+        if refused is not None:
+            return refused
         ids = sorted({self._topics[k] for k in ((cluster_id, source), (cluster_id, target)) if k in self._topics})
         holders = [self._migrations[i] for i in ids if own is None or i != own.migration_id]
         blocked = ownership.in_the_way(holders, owner, ended)

@@ -180,9 +180,13 @@ class AdvanceOperator(HITLOperator):
 
     def _done(self, ctx: MigrationContext, done: Done) -> Any:
         if done.decision.rule == "ended" and not self.again:
+            from topicshift.core.plan.ownership import closing
+
+            closed = closing(ctx.journal.events(ctx.row.migration_id)) if ctx.row.state == "failed" else None
             raise AirflowSkipException(
-                f"{ctx.row.migration_id} is {ctx.row.state}: {ctx.row.source} was to move to {ctx.row.target}. A task "
-                "that is cleared has nothing left to do."
+                f"{ctx.row.migration_id} is {ctx.row.state}: {ctx.row.source} was to move to {ctx.row.target}. "
+                + (f"{closed}. " if closed else "")
+                + "A task that is cleared has nothing left to do."
             )
         ctx.log(f"done; next: {done.why}")
         return self.after(ctx, done)

@@ -119,6 +119,17 @@ def test_a_closed_migration_gives_its_topics_free(journal: Any, state: str) -> N
     assert not journal.current(old.migration_id).active
 
 
+def test_what_a_person_closed_is_not_opened_again_by_the_run_that_is_cleared(journal: Any) -> None:
+    old = claim(journal)
+    journal.intend(old, "create_target", {})
+    journal.event(old, "closed", "user:ann", {"reason": "not this year"})
+    journal.set_state(old, "failed", active=False)
+    with pytest.raises(Refused, match=r"user:ann closed it at \d{4}-.*: not this year.*Trigger a new run"):
+        claim(journal)
+    assert journal.current(old.migration_id).state == "failed"
+    claim(journal, "run-2")
+
+
 def test_acting_on_a_finished_migration_locks_it_again_and_keeps_its_state(journal: Any) -> None:
     old = claim(journal)
     journal.set_state(old, "done", active=False)

@@ -72,6 +72,12 @@ def event(row: Row[Any]) -> EventRow:
     return EventRow(row.seq, row.migration_id, row.epoch, row.at, row.actor, row.kind, data, row.prev_hash, row.hash)
 
 
+def trail(connection: Connection, migration_id: str) -> list[EventRow]:
+    """The events of a migration, oldest first."""
+    query = sa.select(events).where(events.c.migration_id == migration_id).order_by(events.c.seq)
+    return [event(row) for row in connection.execute(query)]
+
+
 def step_row(connection: Connection, migration_id: str, name: str) -> Row[Any] | None:
     """The step's row, None if there is none."""
     return connection.execute(

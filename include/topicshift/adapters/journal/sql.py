@@ -76,6 +76,8 @@ class SqlJournal:
                 continue  # a lock appeared between look and insert; look again
             if isinstance(found, Claim):
                 return found
+            if isinstance(found, str):
+                raise Refused(found)
             for holder in found:
                 alive = owner_alive(holder.owner)
                 if holder.active or alive is not False:
@@ -92,7 +94,7 @@ class SqlJournal:
         owner: str,
         spec: str,
         ended: Mapping[str, int],
-    ) -> Claim | list[MigrationRow]:
+    ) -> Claim | list[MigrationRow] | str:
         self._serialise_claims(connection)
         m = migrations.c
         own_row = connection.execute(
@@ -108,6 +110,10 @@ class SqlJournal:
             if not own.active and own.state == "open":
                 connection.execute(migrations.update().where(m.migration_id == own.migration_id).values(spec=spec))
             return Claim(own.migration_id, own.epoch, owner)
+        if own is not None:
+            refused = ownership.reopen_refused(own, rows.trail(connection, own.migration_id))
+            if refused is not None:
+                return refused
         mine = None if own is None else own.migration_id
         holders = [h for h in rows.holders(connection, cluster_id, (source, target)) if h.migration_id != mine]
         blocked = ownership.in_the_way(holders, owner, ended)
@@ -235,9 +241,8 @@ class SqlJournal:
 
         def work(connection: Connection) -> tuple[audit.ChainHead, list[EventRow]]:
             row = self._row(connection, migration_id)
-            query = sa.select(events).where(events.c.migration_id == migration_id).order_by(events.c.seq)
             head = audit.ChainHead(count=row.event_count, hash=row.event_head)
-            return head, [rows.event(e) for e in connection.execute(query)]
+            return head, rows.trail(connection, migration_id)
 
         return self._db().read(work)
 

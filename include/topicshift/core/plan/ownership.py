@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState, label
-from topicshift.core.rows import Claim, MigrationRow, Seat
+from topicshift.core.rows import Claim, EventRow, MigrationRow, Seat
 
 
 class Own(Enum):
@@ -73,6 +73,29 @@ def own_claim(earlier: MigrationRow | None) -> Own:
     if earlier.state in (MigrationState.FAILED, MigrationState.ROLLED_BACK):
         return Own.REOPEN
     return Own.RETURN
+
+
+def closing(events: Sequence[EventRow]) -> str | None:
+    """Who closed a migration for good, when and why; None where nobody did, or it was opened again since."""
+    last = next((e for e in reversed(events) if e.kind in ("closed", "reopened")), None)
+    if last is None or last.kind == "reopened":
+        return None
+    return f"{last.actor} closed it at {last.at}: {last.data.get('reason')}"
+
+
+def reopen_refused(earlier: MigrationRow, events: Sequence[EventRow]) -> str | None:
+    """Why an owner's earlier claim is not opened again, None if it is.
+
+    What a person closed was left to people: since then nobody knows what became of it, and its topics were free.
+    """
+    closed = closing(events) if earlier.state == MigrationState.FAILED else None
+    if closed is None:
+        return None
+    return (
+        f"Migration {earlier.migration_id}, {earlier.source} to {earlier.target}, is not opened again: {closed}. What "
+        "it left was left to people, and its topics were free since. Nothing was changed. Trigger a new run, which "
+        "looks at everything and plans anew."
+    )
 
 
 def in_the_way(holders: Sequence[MigrationRow], owner: str, ended: Mapping[str, int]) -> list[MigrationRow]:
