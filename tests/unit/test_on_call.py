@@ -1,0 +1,130 @@
+"""docs/on-call.md: each of its rows promises what is seen and what helps, and has tests that show it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.world import SOURCE, TARGET, World
+
+from topicshift.core.engine.words import Step
+from topicshift.core.errors import AmbiguousState
+
+ROOT = Path(__file__).parents[2]
+RUN_IN_PLAN = "test_what_blocks_the_plan_stops_the_run_before_spark_is_started_and_changes_nothing"
+SIMULATED = "test_no_promise_is_broken"
+"""The simulator: whole migrations with kills of every process, dead brokers and an Airflow that is away."""
+
+TERMINAL = ("test_a_migration_goes_to_its_end_from_a_terminal", "test_a_freeze_is_ended_from_a_terminal")
+
+PROMISES: dict[str, tuple[str, ...]] = {
+    "The run failed in `plan`": (RUN_IN_PLAN,),
+    "A second run says *held by ...*": (
+        "test_a_topic_of_a_running_migration_is_refused_with_the_owners_name",
+        "test_a_rollback_before_the_first_record_puts_everything_back",
+    ),
+    "The run failed, and says *producers are back on the source*": (
+        "test_the_run_itself_resumes_when_a_task_of_its_freeze_has_failed",
+        "test_killed_anywhere_producers_resume_on_the_source",
+    ),
+    "The run failed with `AmbiguousState`": (
+        "test_what_a_person_must_look_at_makes_the_run_red_and_changes_nothing",
+        "test_a_switch_that_died_half_way_is_never_undone_blindly",
+    ),
+    "The run failed with `FenceBroken` after the switch": (
+        "test_a_write_after_the_switch_stops_the_run_where_it_is",
+        "test_what_a_command_fails_with_is_a_failed_step",
+    ),
+    "Nobody answered a question": (
+        "test_no_and_silence_end_the_task",
+        "test_without_a_yes_to_the_cut_over_producers_resume_on_the_source",
+    ),
+    "The freeze must end now": ("test_a_freeze_is_ended_from_a_terminal",),
+    "A run was marked as failed or success in the freeze": (
+        "test_a_rollback_before_the_first_record_puts_everything_back",
+        "test_when_a_freeze_counts_as_abandoned",
+    ),
+    "A task was marked as success": ("test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next",),
+    "A task stays `running` and its worker is dead": ("test_killed_anywhere_it_ends_the_same", SIMULATED),
+    "A question says one thing, and `topic_question` asks another": (
+        "test_a_question_that_has_changed_is_asked_anew_in_a_run_of_its_own",
+        "test_a_rollback_before_the_first_record_puts_everything_back",
+    ),
+    "A task says *... is at ...*": (
+        "test_a_second_advancer_waits_while_another_acts_and_takes_over_when_its_time_is_over",
+    ),
+    "The scheduler or the triggerer died": (TERMINAL[0], SIMULATED),
+    "All of Airflow is down in a freeze": (
+        "test_a_lease_that_runs_out_lets_producers_go_on_where_they_were",
+        "test_a_dead_orchestrator_does_not_stop_the_business",
+        *TERMINAL,
+    ),
+    "A task says that the clock of its machine is off the brokers'": (
+        "test_an_orchestrator_whose_clock_is_wrong_stops_nobody",
+    ),
+    "A broker died": ("test_a_broker_that_died_is_waited_for_until_the_cluster_knows", SIMULATED),
+    "An instance of a producer died": (
+        "test_one_that_is_killed_after_it_paused_holds_up_nothing",
+        "test_a_killed_client_is_unknown_by_name",
+        "test_a_person_who_knows_that_an_instance_is_dead_ends_the_wait",
+    ),
+    "The gate says of an application that it *follows the route of this topic*": (
+        "test_an_application_that_joins_the_route_after_the_plan_keeps_the_gate_shut_by_name",
+    ),
+    "An instance is *not understood*": (
+        "test_a_bad_acknowledgement_of_this_topic_is_unknown_by_name_until_it_is_dismissed",
+    ),
+    "The plan or `prepare` names a config of `__topicshift_routes` or `__topicshift_acks`": (
+        "test_wrong_configs_are_found_before_they_are_relied_on_and_mended",
+    ),
+    "A member of a group died": (SIMULATED,),
+    "The DAG was paused in a freeze": ("test_when_a_freeze_counts_as_abandoned", SIMULATED),
+    "`topic_rollback` says that it was *called off*": (
+        "test_a_rollback_stops_producers_for_the_freeze_budget_at_most_and_is_called_off_then",
+        "test_records_that_come_while_producers_are_stopped_call_the_rollback_off",
+    ),
+    "`topic_rollback` or `topic_resume_on_source` says that the target holds records that came while producers": (
+        "test_records_that_came_while_producers_went_back_are_named_and_everybody_is_on_the_source",
+    ),
+    "`topic_rollback` says `drain_back`": (
+        "test_records_in_the_target_are_never_left_behind",
+        "test_status_computes_the_type_of_rollback_live",
+    ),
+    "A migration will not go on, and holds its topics": (
+        "test_a_freeze_is_ended_from_a_terminal",
+        "test_what_a_person_closed_is_not_opened_again_by_the_run_that_is_cleared",
+    ),
+    "After the end, a group still reads the source": ("test_every_kind_of_reader_shows_and_old_commits_do_not",),
+    "Tasks may be cleared at any time, twice too": (
+        "test_every_task_may_run_twice",
+        "test_tasks_cleared_twice_after_the_end_change_nothing",
+    ),
+}
+
+
+def test_every_promise_has_its_test() -> None:
+    page = (ROOT / "docs" / "on-call.md").read_text("utf-8")
+    assert [words for words in PROMISES if words not in page] == [], "the page says it otherwise now"
+    known = set[str]()
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        known |= {n.name for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)}
+    assert {t for tests in PROMISES.values() for t in tests} - known == set()
+
+
+def test_records_that_came_while_producers_went_back_are_named_and_everybody_is_on_the_source() -> None:
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    start = w.apps.start
+
+    def wakes(ctx: Any, participants: Any) -> None:
+        start(ctx, participants)
+        w.write(SOURCE)
+        if not w.cluster.offsets(TARGET)[0].end:
+            w.write(TARGET)
+
+    w.apps.start = wakes  # type: ignore[method-assign]
+    with pytest.raises(AmbiguousState, match=r"holds 1 record\(s\) that came while producers went back"):
+        w.advanced(wanted="rollback")
+    assert w.where() == {(SOURCE, True)}
