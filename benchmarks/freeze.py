@@ -103,7 +103,7 @@ def by_dag(stack: Stack, source: str, target: str, groups: list[str], cutover: s
         "target": target,
         "partitions": 30,
         "approvals_plan": "auto",
-        "approvals_cutover": "auto",
+        "approvals_freeze": "auto",
         "producers": [{"name": "checkout"}, {"name": "billing"}],
         "consumers": [{"name": g, "group": g, "stored_offsets": "none"} for g in groups],
         "ordering_sequence_header": "seq",

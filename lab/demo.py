@@ -55,7 +55,7 @@ def form(groups: list[str], partitions: int, budget: str) -> dict[str, Any]:
         "partitions": partitions,
         "freeze_budget": budget,
         "approvals_plan": "required",
-        "approvals_cutover": "required",
+        "approvals_freeze": "required",
         "approvals_retire": "required",
         "producers": [{"name": "checkout", "kind": "route"}, {"name": "billing", "kind": "route"}],
         "consumers": [{"name": g, "kind": "route", "group": g, "stored_offsets": "none"} for g in groups],

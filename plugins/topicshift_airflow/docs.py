@@ -116,12 +116,15 @@ TASKS = {
     "abort. Nothing is aborted without a yes.",
     "stop_producers.ready": "The gate before the freeze: waits, without a worker, until the drain would fit into the "
     "freeze budget, every participant answers, and the armed verifier says ready. It says what it waits for.",
+    "stop_producers.go": "A person says go before anybody is stopped, knowing the predicted freeze, the budget, who would be "
+    "denied, and until when the answer holds. With `approvals.freeze: auto` the spec has. The gate is looked at again "
+    "after the answer; where what was shown has changed, the new question looks new.",
     "stop_producers.fence": "The freeze begins here. Goes on through drain, verification and switch where nothing has to "
     "be waited or asked for; the tasks after it then find their step done, and show it.",
     "drain.certificate": "Takes the drain certificate, or waits for it without a worker and says who is late.",
     "verify_drain.confirm": "Takes the answer of the armed verifier; where that has ended, this task reads by itself.",
     "switch_producers.switch": "Points every producer to the target after a last look at the source. With "
-    "`approvals.cutover: required` a person accepts this certificate first.",
+    "`approvals.certificate: required` a person accepts this certificate first, while producers stand still.",
     "switch_producers.by_hand": "Asks for the producers that a person starts. Sees that every producer is on the target, "
     "and ends the freeze.",
     "switch_consumers.switch": "One for each group: seeds its offsets on the target at the log start, releases it, and "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from topicshift.core.engine.words import Ask
+from topicshift.core.engine.words import Ask, mark_of
 from topicshift_airflow.links import page_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as a person sees it. A yes is for exactly ``about``; its hash stands in headline and text."""
+    """A question as a person sees it. A yes is for exactly ``about``; its hash stands in headline, text and answers."""
 
     migration: str
     ask: str
@@ -51,11 +50,6 @@ class Question:
         return f"{self.migration}__{mark_of([self.ask, self.of, self.about, *filter(None, [self.first])])}"
 
 
-def mark_of(about: Any) -> str:
-    """Eight hexadecimal digits that differ as soon as a question is about something else."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
-
-
 def question_of(ctx: MigrationContext, asking: Asking) -> Question:
     """The question in words, with what a person has to know to answer it."""
     from topicshift.acts.questions import first_of, timeout_of, who_of
@@ -63,7 +57,7 @@ def question_of(ctx: MigrationContext, asking: Asking) -> Question:
 
     text, yes, no = _TEXTS[asking.ask]
     subject, body = text(ctx, asking)
-    mark = mark_of(asking.about)
+    mark, now = mark_of(asking.about), asking.view.now
     first = first_of(asking.view.record, asking.ask, asking.subject)
     who = who_text(who_of(asking.view.record, asking.ask))
     if first:
@@ -77,9 +71,9 @@ def question_of(ctx: MigrationContext, asking: Asking) -> Question:
         body
         + (f"\n\n{who}" if who else "")
         + f"\n\nA yes is for exactly this, marked `{mark}`. If it changes, you are asked again.",
-        yes,
-        no,
-        (asking.view.now + timeout_of(asking.ask, asking.view.record, asking.view.now)).timestamp(),
+        f"{yes} [{mark}]",
+        f"{no} [{mark}]",
+        (now + timeout_of(asking.ask, asking.about, asking.view.record, now)).timestamp(),
         first,
     )
 
@@ -111,6 +105,18 @@ def _transactions(ctx: MigrationContext, asking: Asking) -> Text:
     return f"Abort {len(wanted)} hanging transaction(s) on {source}?", hanging.explain(source, seen, now_ms)
 
 
+def _go(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.acts.planning import accepted_plan
+    from topicshift.reporting.markdown import go_markdown
+
+    gate = asking.view.gate
+    forecast = getattr(gate, "forecast", None)
+    return (
+        f"Stop the producers of {ctx.row.source} and move to {ctx.row.target}?",
+        go_markdown(accepted_plan(ctx), asking.about, forecast, ctx.spec),
+    )
+
+
 def _stop_by_hand(ctx: MigrationContext, asking: Asking) -> Text:
     names = ", ".join(asking.about["stop"])
     return (
@@ -121,13 +127,13 @@ def _stop_by_hand(ctx: MigrationContext, asking: Asking) -> Text:
     )
 
 
-def _cutover(ctx: MigrationContext, asking: Asking) -> Text:
-    from topicshift.reporting.markdown import cutover_markdown
+def _certificate(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.reporting.markdown import switch_markdown
 
     freeze = asking.view.record.freeze
     return (
         f"Switch the producers of {ctx.row.source} to {ctx.row.target}?",
-        cutover_markdown(ctx.row, ctx.spec, ctx.ports.evidence, freeze, asking.about),
+        switch_markdown(ctx.row, ctx.spec, ctx.ports.evidence, freeze, asking.about),
     )
 
 
@@ -179,8 +185,9 @@ def _retire(ctx: MigrationContext, asking: Asking) -> Text:
 _TEXTS: Mapping[Ask, tuple[Callable[..., Text], str, str]] = {
     Ask.PLAN: (_plan, "Approve", "Reject"),
     Ask.ABORT_TRANSACTIONS: (_transactions, "Abort", "Leave them"),
+    Ask.FREEZE: (_go, "Go", "Not now"),
     Ask.STOP_BY_HAND: (_stop_by_hand, "Confirm", "Refuse"),
-    Ask.CUTOVER: (_cutover, "Approve", "Reject"),
+    Ask.CERTIFICATE: (_certificate, "Approve", "Reject"),
     Ask.START_BY_HAND: (_start_by_hand, "Confirm", "Refuse"),
     Ask.STOP_GROUP: (_stop_group, "Confirm", "Refuse"),
     Ask.ROLLBACK: (_rollback, "Go back", "Leave it"),

@@ -133,7 +133,7 @@ def owner_alive(owner: str) -> bool | None:
 
 
 GATE_PATIENCE = timedelta(hours=12)
-"""Time after which a run that was started by hand begins no freeze any more, so that it ends one day."""
+"""Time after which a run without a window begins no freeze any more, so that it ends one day."""
 
 
 @contextmanager
@@ -160,17 +160,14 @@ def find_migration(wanted: str) -> MigrationRow:
 
 
 def begin_by(context: Mapping[str, Any], spec: Spec, opened: Journal, migration_id: str) -> datetime | None:
-    """Until when this run may begin its freeze: the end of the window of a scheduled run, else after a patience.
+    """Until when this run may begin its freeze, where its spec has no window: for a patience.
 
     That one counts from the last answer of a person, who may take days for the plan, or from the start of the run.
-    None where no run of Airflow's is behind it.
+    None where no run of Airflow's is behind it, and where there is a window: a missed one is followed by the next.
     """
     dag_run = context.get("dag_run")
-    if dag_run is None:
+    if dag_run is None or spec.window is not None:
         return None
-    if spec.window is not None and getattr(dag_run, "run_type", "") == "scheduled" and dag_run.run_after:
-        end: datetime = dag_run.run_after + spec.window.duration
-        return end
     answers = [datetime.fromisoformat(e.at) for e in opened.events(migration_id) if e.kind == "approved"]
     return max([dag_run.start_date or datetime.now(UTC), *answers]) + GATE_PATIENCE
 

@@ -35,7 +35,8 @@ def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken
     now = ctx.clock.now()
     if decision.until:
         until = datetime.fromisoformat(decision.until)
-        moment = until if decision.rule == "screamed" else min(until, now + timedelta(seconds=LATE_S))
+        longest = {"screamed": until - now, "window_open": LONG}.get(decision.rule, timedelta(seconds=LATE_S))
+        moment = min(until, now + longest)
     else:
         moment = now + timedelta(seconds=CALM_S if ctx.record().freeze is None else FROZEN_S)
     return ClockTrigger(moment=moment.timestamp())
@@ -60,8 +61,10 @@ def _common(ctx: MigrationContext, consumer: str, deadline: datetime) -> dict[st
 def _gate(ctx: MigrationContext, *, drain: bool, pause_s: float) -> Any:
     from topicshift_airflow.triggers.drain import GateTrigger
 
+    window = ctx.policy.opening(ctx.clock.now())
+    late = ctx.begin_by if window is None else window.last
     return GateTrigger(
-        **_common(ctx, "", ctx.begin_by or ctx.clock.now() + LONG),
+        **_common(ctx, "", late or ctx.clock.now() + LONG),
         budget_s=ctx.spec.freeze_budget.total_seconds(),
         pause_s=pause_s,
         drain=drain,

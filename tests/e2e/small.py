@@ -129,7 +129,7 @@ class Topic:
             "partitions": 6,
             "freeze_budget": "60s",
             "approvals_plan": "auto",
-            "approvals_cutover": "auto",
+            "approvals_freeze": "auto",
             "producers": [{"name": "checkout", "kind": "manual"}],
             "consumers": [{"name": "ledger", "kind": "manual", "stored_offsets": "none", "group": self.group}],
             "ordering_sequence_header": "seq",

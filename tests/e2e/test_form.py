@@ -21,7 +21,7 @@ from lab.traffic import start_traffic
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DAG_ID = "topic_migration_producers_first"
-SWITCH = "switch_producers.switch"
+GO = "stop_producers.go"
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, t
     try:
         start_traffic(stack.broker.superuser_config(), life, lambda _: None, backlog=2000)
         run = fill_in(ui, stack, life, tmp_path)
-        run.question("approve.plan")
-        said = ui.answer(DAG_ID, run.run_id, "approve.plan", "Approve")
+        option = run.question("approve.plan")["options"][0]
+        said = ui.answer(DAG_ID, run.run_id, "approve.plan", option)
         assert "Move orders (6 partitions) to orders-v2 (30)?" in said and "keys that change their partition" in said
-        run.question(SWITCH)
-        said = ui.answer(DAG_ID, run.run_id, SWITCH, "Approve")
-        assert "Switch the producers of orders to orders-v2?" in said
+        option = run.question(GO)["options"][0]
+        said = ui.answer(DAG_ID, run.run_id, GO, option)
+        assert "Stop the producers of orders and move to orders-v2?" in said and "freeze budget" in said
         run.wait("success", timeout=300)
         report_in_browser(ui, run)
         life.finish()

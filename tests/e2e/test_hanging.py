@@ -43,7 +43,7 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
     spec: dict[str, Any] = {
         "source": topic,
         "partitions": 4,
-        "approvals": {"plan": "auto", "cutover": "auto", "retire": "required"},
+        "approvals": {"plan": "auto", "freeze": "auto", "retire": "required"},
         "producers": [{"name": "till", "kind": "manual"}],
         "consumers": [{"name": "ledger", "kind": "manual", "stored_offsets": "none", "group": "hanging-ledger"}],
     }
@@ -55,7 +55,7 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
         with KafkaAdmin(stack.broker.config(ORCHESTRATOR)) as admin:
             row = admin.offsets(topic)[1]
             assert (row.end_committed, row.end) == (ends[1], ends[1] + 1)
-            api.hitl_answer(DAG, run.run_id, TASK, "Abort")
+            api.hitl_answer(DAG, run.run_id, TASK, question["options"][0])
             run.wait_state(TASK, "success")
             row = admin.offsets(topic)[1]
             assert row.end_committed == row.end == ends[1] + 2

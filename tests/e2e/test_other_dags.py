@@ -25,7 +25,7 @@ from topicshift.core.spec.io import load_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
-SWITCH = "switch_producers.switch"
+GO, SWITCH = "stop_producers.go", "switch_producers.switch"
 RESUMED_WITHIN_S = 10.0
 """2 s were seen where the cores are idle."""
 SPECS = Path(__file__).parents[1] / "specs"
@@ -60,6 +60,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         values = {
             "source": source,
             "partitions": 12,
+            "approvals_certificate": "required",
             "producers": [{"name": "checkout", "principal": "User:checkout"}],
             "consumers": [{"name": "ledger", "group": "ledger"}],
             "ordering_sequence_header": "seq",
@@ -72,6 +73,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         admin.alter_topic_configs(source, set_={"retention.ms": "86400000"})
         run.answer("approve.plan")
         assert run.answer_anew()["subject"] != shown
+        assert "`User:legacy`" in run.answer(GO)["body"] and not life.frozen()[0]
         run.question(SWITCH)
         assert life.frozen()[0] == ["sent-checkout-0"]
         assert admin.topic(target) is not None
@@ -177,7 +179,7 @@ def test_the_topics_of_a_deleted_run_are_free_and_its_evidence_is_for_those_who_
     assert [r.owner for r in journal.find(source=topic.name)] == [row.owner, f"{dag_id}/{second.run_id}"]
 
 
-def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its_window(
+def test_a_scheduled_migration_carries_its_spec_and_waits_for_its_window_before_anything_is_prepared(
     stack: Stack, journal: SqlJournal
 ) -> None:
     api, dag_id = stack.airflow, "topic_migration__refunds"
@@ -190,14 +192,18 @@ def test_a_scheduled_migration_carries_its_spec_and_begins_no_freeze_outside_its
         until(lambda: bool(api.dag_runs(dag_id)), "the scheduled run")
         (run,) = api.dag_runs(dag_id)
         assert run["run_type"] == "scheduled"
-        late = Run(api, dag_id, run["dag_run_id"]).wait("failed")
+        late = Run(api, dag_id, run["dag_run_id"])
+        late.wait_state("stop_producers.transactions", "deferred")
+        late.wait_state("verify_drain.drain_verification", "deferred")
+        said = late.log("stop_producers.transactions")
+        assert "the window is closed, and nobody is stopped" in said and "-01-01T03:00" in said
+        assert "the armed verifier is started then" in late.log("verify_drain.drain_verification")
+        api.set_run_state(dag_id, late.run_id, "failed")
     finally:
         api.set_paused(dag_id, True)
-    states = late.states()
-    assert states["create_target.create"] == "success" and states["stop_producers.ready"] == "failed"
-    assert states["stop_producers.fence"] == "upstream_failed"
-    assert "in which this run might begin its freeze is over" in late.log("stop_producers.ready")
+    assert late.states()["create_target.create"] == "success"
     (row,) = journal.find(source=topic.name)
+    assert journal.step(row.migration_id, "arm") is None
     assert row.spec == spec.model_dump(mode="json") and row.owner == f"{dag_id}/{late.run_id}"
     assert journal.step(row.migration_id, "freeze") is None
     with topic.admin() as admin:

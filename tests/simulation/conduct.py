@@ -4,10 +4,14 @@ calm day. They share no code with the product either.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 from .checker import Facts, Violation, fences_of, lets
 from .history import Event
+from .kernel import BASE
 
 ACT_SLACK_S = 1.5
 """How long after the end of its seat a call may be sent: the call before it, and the rounding of times."""
@@ -17,6 +21,9 @@ END_SLACK_S = 20.0
 
 GONE_S = 40.0
 """Within this time after its run was deleted or has failed a freeze is resumed: the watch looks every 10 s."""
+
+CLOCKS_S = 10.0
+"""How far the product's own clocks may be off in a scenario, and the age of a look."""
 
 LOOK_S = 3.0
 """An act rests on a look at the world that is at most this old, where no fault is in the way."""
@@ -199,6 +206,42 @@ def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
             if missing:
                 yield Violation("unprepared", f"a freeze begins without {', '.join(missing)}", e.at)
         rows[e["step"]] = e["state"]
+
+
+GO = "stop_producers.go"
+
+
+def begins_as_shown(facts: Facts) -> Iterator[Violation]:
+    """A freeze begins on a yes for this very freeze, as it was shown and in its time, and denies nobody who was not
+    named then."""
+    if GO not in facts.start.get("required", ()):
+        return
+    said: dict[str, str] = {}
+    plan, row, begun = None, "", dict[str, int]()
+    shown: dict[str, Any] | None = None
+    for e in facts.events:
+        if e.what == "plan":
+            plan = e["plan_hash"]
+        elif e.what == "answered" and e["question"] == GO:
+            said[e["shown"]] = e["said"]
+        elif e.what == "row" and e["step"] == "freeze":
+            if e["state"] == "intended" and row in ("", "undone"):
+                number = begun[e["migration"]] = begun.get(e["migration"], 0) + 1
+                wanted = {"plan_hash": plan, "attempt": number, "freeze_budget_s": facts.budget_s}
+                yes = [json.loads(text) for text, answer in said.items() if answer == "yes"]
+                fits = [y for y in yes if wanted.items() <= y.items() and _second_of(y["until"]) > e.at - CLOCKS_S]
+                shown = fits[-1] if fits else None
+                if shown is None:
+                    yield Violation("go", f"freeze {number} of plan {plan} begins, and no yes is for it: {yes}", e.at)
+            row = e["state"]
+        elif e.what == "call" and e["method"] == "create_acls" and shown is not None and row == "intended":
+            more = set(e["denies"]) - set(shown["deny"])
+            if more:
+                yield Violation("go", f"{', '.join(more)} is denied in the freeze, and was not named in the go", e.at)
+
+
+def _second_of(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp() - BASE.timestamp()
 
 
 def resumes_wholly(facts: Facts) -> Iterator[Violation]:
@@ -389,6 +432,7 @@ RULES = (
     resuming_goes_back,
     freezes_end_in_time,
     freezes_begin_prepared,
+    begins_as_shown,
     resumes_wholly,
     resumes_end,
     mends_before_it_acts,

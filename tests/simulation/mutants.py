@@ -104,6 +104,7 @@ LEFT_OUT: dict[str, str] = {
     "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
     "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
     "forward.kept_on_target": "the next change of the route writes a lost record anew too, at the latest its disarming",
+    "forward.window_open": "no spec of the simulator has a window; unit tests hold the rule",
     "silence is death": "whoever wakes is held by the age of its own view, and what it had taken moves the ends",
     "retell never": "a task gives up after ten seconds, and its next try tells again; repeating only saves that time",
     "certificate never too old": "each look compares what the certificate says with what is true now, whatever its age",
@@ -228,6 +229,13 @@ _mutant(
     "a yes to another plan counts",
     _wrap("topicshift.acts.questions._plain", lambda real: lambda about: mock.ANY),
     hands=("plan_changes",),
+)
+_mutant(
+    "go not compared",
+    "a yes to one freeze counts for every other",
+    _swap("topicshift.core.engine.go.still_holds", lambda *_, **__: True),
+    20,
+    hands=("asked_to_go", "stray_write_source@fence"),
 )
 _mutant(
     "late acts are sent",

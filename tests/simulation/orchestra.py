@@ -98,7 +98,7 @@ class Task:
         """Show the question as Airflow does: once, with what it was about then."""
         key, about = asking.ask.value, asking.about
         headline = asking.decision.why
-        timeout = questions.timeout_of(asking.ask, asking.view.record, asking.view.now).total_seconds()
+        timeout = questions.timeout_of(asking.ask, about, asking.view.record, asking.view.now).total_seconds()
         left = [True]
 
         def show(ctx: MigrationContext) -> Any:

@@ -105,7 +105,7 @@ class Simulation:
                 "partitions": shape.target_partitions,
                 "cutover": shape.order,
                 "freeze_budget": f"{shape.budget_s}s",
-                "approvals": {"plan": how, "cutover": how, "retire": "required"},
+                "approvals": {"plan": how, "freeze": how, "certificate": how, "retire": "required"},
                 "producers": [
                     {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
                 ],
@@ -227,7 +227,11 @@ class Simulation:
     def run(self) -> Result:
         """From the beginning to the verdict."""
         shape, h = self.scenario.shape, self.history
-        required = ["approve.plan", "switch_producers.switch"] if self.scenario.approvals == "required" else []
+        required = (
+            ["approve.plan", "stop_producers.go", "switch_producers.switch"]
+            if self.scenario.approvals == "required"
+            else []
+        )
         required += ["stop_producers.fence"] if shape.manual_producers else []
         h.add("world", "world", source=SOURCE, target=TARGET, order=shape.order, budget_s=shape.budget_s,
               groups=[c.group for c in self.world.consumers], required=required,

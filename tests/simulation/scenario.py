@@ -30,7 +30,7 @@ DRAWN = sorted(HANDS.keys() - {"undeclared_follower", "transaction_hangs"})
 """Hands of outsiders that any scenario may hold; a stranger on the route keeps the gate shut for good."""
 
 SPECIAL = frozenset(
-    {"plan_changes", "point_stuck", "point_in_flight", "route_away_early", "says_no", "seeds_forgotten"}
+    {"plan_changes", "point_stuck", "point_in_flight", "route_away_early", "says_no", "seeds_forgotten", "asked_to_go"}
     | {"stranger_joins"}
 )
 """Wishes that are no hands of their own."""
@@ -133,7 +133,7 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     if "point_in_flight" in wish.hands:
         faults.append(Fault("late", "routes", "write", 3, rng.uniform(0.3, 1.4)))
         hands += [Hand("resume_asked", rng.uniform(0.0, 0.5), "switch_producers") for _ in range(2)]
-    if "says_no" in wish.hands:
+    if {"says_no", "asked_to_go"} & set(wish.hands):
         base = replace(base, approvals="required")
     for kind in wish.kinds:
         faults += port_faults.wished(rng, kind)

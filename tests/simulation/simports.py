@@ -243,6 +243,8 @@ def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -
         }
     if method == "alter_commits":
         return {"group": args[0], "topic": args[1]}
+    if method == "create_acls":
+        return {"denies": sorted(a.principal for a in args[0] if (a.name, a.permission) == (world.source, "DENY"))}
     return {}
 
 

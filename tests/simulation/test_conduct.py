@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from tests.simulation.checker import gather
 from tests.simulation.conduct import RULES
 from tests.simulation.history import History
+from tests.simulation.kernel import BASE
 
 Line = tuple[float, str, str, dict[str, Any]]
 END = {"state": "done", "why": ""}
@@ -76,6 +79,23 @@ def sent(at: float) -> Line:
     return at, "p0-1", "produce", {"outcome": "ok", "key": "k", "seq": 1, "topic": "old", "partition": 0, "offset": 0}
 
 
+GO: dict[str, Any] = {"required": ["stop_producers.go"]}
+GO_PLAN: Line = (4.0, "journal", "plan", {"plan_hash": "H1"})
+
+
+def go(said: str = "yes", until: float = 60.0, **more: Any) -> Line:
+    """The answer to a go, before the freeze of the other lines begins."""
+    about = {
+        "plan_hash": "H1",
+        "attempt": 1,
+        "freeze_budget_s": 60.0,
+        "deny": [],
+        "until": datetime.fromtimestamp(BASE.timestamp() + until, UTC).isoformat(),
+    }
+    shown = json.dumps(about | more, sort_keys=True)
+    return 11.0, "person", "answered", {"question": "stop_producers.go", "shown": shown, "said": said}
+
+
 def left(unread: int, *, released: bool) -> Line:
     return 5.0, "g0-1", "left", {"topic": "old", "released": released, "unread": unread}
 
@@ -91,6 +111,13 @@ def left(unread: int, *, released: bool) -> Line:
         ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
         ("freezes_begin_prepared", [row(5.0, "arm"), BEGUN], {}),
         ("freezes_begin_prepared", [*PREPARED, BEGUN], {"required": ["stop_producers.fence"]}),
+        ("begins_as_shown", [GO_PLAN, BEGUN], GO),
+        ("begins_as_shown", [GO_PLAN, go(said="no"), BEGUN], GO),
+        ("begins_as_shown", [GO_PLAN, go(plan_hash="H2"), BEGUN], GO),
+        ("begins_as_shown", [GO_PLAN, go(freeze_budget_s=30.0), BEGUN], GO),
+        ("begins_as_shown", [GO_PLAN, go(until=1.0), BEGUN], GO),
+        ("begins_as_shown", [GO_PLAN, go(), BEGUN, RESUMED, row(60.0, "freeze", "intended")], GO),
+        ("begins_as_shown", [GO_PLAN, go(), BEGUN, call(13.0, method="create_acls", denies=["User:x"])], GO),
         ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
         ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
         ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
@@ -121,6 +148,16 @@ def test_a_calm_day_that_is_not_done_is_caught() -> None:
     assert judge(end=OPEN) == set()
     assert judge(end=OPEN, calm=True) == {"calm_is_done"}
     assert judge(sent(5.0), calm=True) == {"calm_moves_everybody"}
+
+
+def test_a_freeze_that_begins_on_its_own_go_is_not_blamed() -> None:
+    denied = call(13.0, method="create_acls", denies=["User:batch"])
+    shown = [GO_PLAN, go(deny=["User:batch", "User:nightly"]), BEGUN, denied]
+    again = [RESUMED, go(attempt=2), row(60.0, "freeze", "intended")]
+    late = (11.5, *go(said="no", attempt=7)[1:])
+    assert "begins_as_shown" not in judge(*shown, *again, **GO)
+    assert "begins_as_shown" not in judge(GO_PLAN, go(), late, BEGUN, **GO), "a no to another question"
+    assert "begins_as_shown" not in judge(BEGUN), "nobody has to be asked"
 
 
 STEP = SimpleNamespace(kind="clock_step")

@@ -51,7 +51,9 @@ def test_when_a_freeze_counts_as_abandoned(
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
     """A run whose producers stand still; the cut-over waits for a person."""
-    made = Airflow(monkeypatch, approvals={"plan": "auto", "cutover": "required", "retire": "auto"})
+    made = Airflow(
+        monkeypatch, approvals={"plan": "auto", "freeze": "auto", "certificate": "required", "retire": "auto"}
+    )
     timed(made, monkeypatch)
     made.until(Step.STOP_PRODUCERS)
     assert made.world.where() == {("payments", False)}

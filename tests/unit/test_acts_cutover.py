@@ -113,7 +113,7 @@ def test_what_has_ended_acts_no_more() -> None:
 
 
 def test_a_step_that_is_cleared_after_the_switch_stops_and_asks_nobody() -> None:
-    w = World(approvals={"plan": "auto", "cutover": "required", "retire": "auto"})
+    w = World(approvals={"plan": "auto", "freeze": "auto", "certificate": "required", "retire": "auto"})
     w.advanced(until=Step.SWITCH_PRODUCERS)
     w.apps.acts.clear()
     for step in (Step.STOP_PRODUCERS, Step.DRAIN, Step.VERIFY_DRAIN, Step.SWITCH_PRODUCERS):

@@ -19,7 +19,7 @@ BY_HAND = {
     "producers": [{"name": "legacy", "kind": "manual"}, {"name": "checkout", "principal": "User:checkout"}],
     "consumers": [{"name": "ledger", "group": "ledger-g", "kind": "manual"}],
 }
-ASKED = {"approvals": {"plan": "auto", "cutover": "required", "retire": "auto"}}
+ASKED = {"approvals": {"plan": "auto", "freeze": "auto", "certificate": "required", "retire": "auto"}}
 
 
 def moves(w: World, name: str, topic: str | None) -> None:
@@ -234,7 +234,7 @@ def test_a_rollback_names_the_groups_that_a_person_has_to_start_again() -> None:
 def test_without_a_yes_to_the_cut_over_producers_resume_on_the_source(said: str, error: Any) -> None:
     w = World(**ASKED)
     asking = w.asks()
-    assert (asking.ask, w.where()) == (Ask.CUTOVER, {(SOURCE, False)})
+    assert (asking.ask, w.where()) == (Ask.CERTIFICATE, {(SOURCE, False)})
     w.answer(asking, said)
     with pytest.raises(error, match="producers are back on the source"):
         w.advance()
@@ -262,7 +262,7 @@ def test_a_yes_to_one_cut_over_is_none_to_the_next() -> None:
 def test_an_approval_that_the_spec_gives_is_in_the_audit_trail() -> None:
     w = World()
     w.advanced()
-    assert {e["act"] for e in w.events("approved")} == {Ask.PLAN, Ask.CUTOVER}
+    assert {e["act"] for e in w.events("approved")} == {Ask.PLAN, Ask.FREEZE, Ask.CERTIFICATE}
     assert {e["how"] for e in w.events("approved")} == {"auto"}
 
 

@@ -237,7 +237,7 @@ def test_a_reader_that_screams_ends_the_test_and_keeps_the_source() -> None:
 
 
 def test_nothing_is_denied_or_deleted_without_an_answer_for_this_very_topic() -> None:
-    w = done(approvals={"plan": "auto", "cutover": "auto", "retire": "required"})
+    w = done(approvals={"plan": "auto", "freeze": "auto", "retire": "required"})
     asking = w.asks(wanted="retire")
     topic = w.cluster.topic(SOURCE)
     assert topic is not None and asking.about == {"topic": SOURCE, "topic_id": topic.topic_id}

@@ -12,7 +12,7 @@ from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
 from topicshift.core.kafka.cluster import Acl
 
-ASKED = {"approvals": {"plan": "required", "cutover": "auto", "retire": "auto"}}
+ASKED = {"approvals": {"plan": "required", "freeze": "auto", "retire": "auto"}}
 
 
 def approved() -> World:

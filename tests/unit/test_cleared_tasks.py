@@ -134,6 +134,7 @@ def test_every_task_may_run_twice(run: Run) -> None:
         ("plan",),
         ("create",),
         ("transactions", "ready"),
+        ("go",),
         ("certificate", "confirm", "certificate-ledger", "confirm-fraud"),
         ("switch", "by_hand"),
         ("fence",),
@@ -143,7 +144,11 @@ def test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next
     monkeypatch: pytest.MonkeyPatch, marked: tuple[str, ...]
 ) -> None:
     for cutover in Cutover:
-        run = Run(monkeypatch, cutover, approvals={"plan": "required", "cutover": "required", "retire": "auto"})
+        run = Run(
+            monkeypatch,
+            cutover,
+            approvals={"plan": "required", "freeze": "required", "certificate": "required", "retire": "auto"},
+        )
         run.armed()
         if marked[0] == "check":
             with pytest.raises(AirflowFailException, match=r"Clear the tasks before this one"):
@@ -154,6 +159,7 @@ def test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next
         assert world.journal.current(world.claim.migration_id).state == "done"
         assert [e["act"] for e in world.events("approved") if e["how"] == "person"] == [
             "approve.plan",
+            "stop_producers.go",
             "switch_producers.switch",
         ]
         rows = {Row.CERTIFICATE, Row.VERIFICATION}
@@ -162,7 +168,11 @@ def test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next
 
 
 def test_no_group_leaves_the_source_before_the_producers_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, Cutover.DRAIN_FIRST, approvals={"plan": "auto", "cutover": "required", "retire": "auto"})
+    run = Run(
+        monkeypatch,
+        Cutover.DRAIN_FIRST,
+        approvals={"plan": "auto", "freeze": "auto", "certificate": "required", "retire": "auto"},
+    )
     run.armed()
     groups = [t for t in run.tasks if t.task_id.startswith("switch-")]
     run.airflow.until(Step.STOP_PRODUCERS)

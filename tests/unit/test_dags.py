@@ -119,6 +119,7 @@ HEAD = [
     "create_target.create",
     "stop_producers.transactions",
     "stop_producers.ready",
+    "stop_producers.go",
     "stop_producers.fence",
 ]
 DRAIN = ["drain.certificate", "verify_drain.confirm"]

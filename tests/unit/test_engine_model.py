@@ -80,6 +80,8 @@ class World(NamedTuple):
     rogue: int = 0
     epoch: int = 0
     over: bool = False
+    go: int = 0
+    """The number of the freeze, counted from 1, that a person has said go to last."""
 
     def advancing(self, i: int, what: Advancer | None) -> World:
         """With another advancer at place ``i``; which is which makes no difference, so they are sorted."""
@@ -136,6 +138,8 @@ class Model:
     checks_seat: bool = True
     decide: Callable[[View], Decision] = next_act
     wanted: str = "forward"
+    asks_go: bool = False
+    """A person says go to each freeze, by its number, and may say it at any moment before."""
 
     # -------------------------------------------------------------------------------------------- what is seen
 
@@ -155,6 +159,8 @@ class Model:
         )
         state = MigrationState.DONE if w.over else MigrationState.OPEN
         answers = {ask.value: v.Answer("yes") for ask in v.Ask}
+        if self.asks_go and w.go <= w.freezes:
+            answers[v.Ask.FREEZE.value] = v.Answer(None)
         where = {
             p: v.Whereabouts("stopped", "source") if a == "stopped" else v.Whereabouts("running", a)  # type: ignore[arg-type]
             for p, a in zip(PRODUCERS, w.at, strict=True)
@@ -301,6 +307,8 @@ class Model:
     # ------------------------------------------------------------------------------------ everybody else
 
     def others(self, w: World) -> Iterator[World]:
+        if self.asks_go and w.go <= w.freezes < self.freezes:
+            yield w._replace(go=w.freezes + 1)
         fenced = w.row(Row.FENCE) is StepState.DONE
         proven = w.row(Row.FENCE) in (StepState.DONE, StepState.UNDONE)
         for producer, at in zip(PRODUCERS, w.at, strict=True):
@@ -334,6 +342,8 @@ class Model:
 
     def check(self, before: World, after: World) -> None:
         """What must hold for each single step of the world."""
+        if self.asks_go and after.freezes > before.freezes and before.go != after.freezes:
+            raise Broken(f"freeze {after.freezes} began on the go for freeze {before.go}")
         left = after.moved - before.moved
         if left & before.unread and not before.rogue:
             raise Broken(f"{left} left the source with records unread")
@@ -360,7 +370,8 @@ class Model:
 
 def decided(model: Model, w: World) -> Decision:
     """What the engine decides in this world; asked once for all worlds that look alike to it."""
-    return _decided(model, w._replace(advancers=(), kills=0, freezes=0, rogue=0, epoch=0))
+    freezes = w.freezes if model.asks_go else 0
+    return _decided(model, w._replace(advancers=(), kills=0, freezes=freezes, rogue=0, epoch=0))
 
 
 @functools.cache
@@ -460,6 +471,17 @@ def test_without_faults_it_moves_or_resumes_and_never_needs_a_person(cutover: Cu
 
 
 @pytest.mark.parametrize("cutover", list(Cutover))
+def test_no_freeze_begins_on_the_go_for_another(cutover: Cutover) -> None:
+    """A second freeze is asked about anew; until a person answers, nobody is stopped."""
+    model = Model(cutover, kills=1, rogue=0, asks_go=True)
+    graph = explore(model)
+    assert "moved" in {ended(model, w) for w in graph}
+    waiting = {w for w in graph if decided(model, w).ask is v.Ask.FREEZE}
+    assert {0, 1} <= {w.freezes for w in waiting}, "before the first freeze, and before the second"
+    assert {w.at for w in waiting} == {("source", "source")}
+
+
+@pytest.mark.parametrize("cutover", list(Cutover))
 def test_a_dead_run_leaves_no_leased_producer_stopped(cutover: Cutover) -> None:
     """From every world, with every advancer dead for good, time alone brings a route's producer back to work."""
     model = Model(cutover, kills=1, freezes=1)
@@ -506,6 +528,7 @@ def without(*names: str) -> Callable[[View], Decision]:
         Model(Cutover.PRODUCERS_FIRST, decide=without("fence_proven")),
         Model(Cutover.PRODUCERS_FIRST, decide=without("switch_intended")),
         Model(Cutover.PRODUCERS_FIRST, decide=without("freeze_begun")),
+        Model(Cutover.DRAIN_FIRST, decide=without("go_given"), asks_go=True),
     ],
 )
 def test_a_wrong_machine_is_caught(model: Model) -> None:

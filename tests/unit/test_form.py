@@ -90,10 +90,17 @@ def test_a_choice_that_is_not_offered_is_refused_by_airflow(name: str, value: An
 
 
 def test_fields_become_a_spec_with_safe_defaults() -> None:
-    spec = spec_from_form(submitted(**FILLED, target="", approvals_cutover="auto", retire_after="1d"), FOLDER)
+    spec = spec_from_form(submitted(**FILLED, target="", approvals_freeze="auto", retire_after="1d"), FOLDER)
     assert (spec.source, spec.target, spec.partitions) == ("payments", None, 30)
-    assert spec.approvals.plan == "required" and spec.approvals.cutover == "auto"
+    assert (
+        spec.approvals.plan == "required" and spec.approvals.freeze == "auto" and spec.approvals.certificate == "auto"
+    )
     assert spec.retire.after == timedelta(days=1) and spec.retire.scream_test == timedelta(hours=1)
+
+
+def test_the_old_field_of_the_cut_over_is_refused_and_names_the_two_new_ones() -> None:
+    with pytest.raises(InvalidSpec, match=r"approvals_freeze.*approvals_certificate"):
+        spec_from_form(submitted(**FILLED, approvals_cutover="auto"), FOLDER)
 
 
 def test_rates_become_a_sizing_block() -> None:

@@ -29,7 +29,9 @@ LOOK_EVERY_S = triggers.LOOK_EVERY_S
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
-    made = Airflow(monkeypatch, approvals={"plan": "required", "cutover": "required", "retire": "auto"})
+    made = Airflow(
+        monkeypatch, approvals={"plan": "required", "freeze": "auto", "certificate": "required", "retire": "auto"}
+    )
     monkeypatch.setattr(triggers, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr("topicshift_airflow.runtime.open_journal", lambda: made.world.journal)
     monkeypatch.setattr(made.world.journal, "close", lambda: None)

@@ -28,7 +28,7 @@ from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.triggers import journal as triggers
 from topicshift_airflow.triggers.journal import FreezeTrigger
 
-ASKED = {"approvals": {"plan": "required", "cutover": "auto", "retire": "required"}}
+ASKED = {"approvals": {"plan": "required", "freeze": "auto", "retire": "required"}}
 DAY = 86_400
 TOLD: list[dict[str, Any]] = []
 

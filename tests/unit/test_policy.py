@@ -31,7 +31,7 @@ from topicshift_airflow.questions import Question
 from topicshift_airflow.triggers.journal import AnswerTrigger
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIRED = {"approvals": {"plan": "required", "cutover": "auto", "retire": "auto"}}
+REQUIRED = {"approvals": {"plan": "required", "freeze": "auto", "retire": "auto"}}
 DAY = 86_400
 ADA, GRACE = Person("ada", "1"), Person("grace", "2")
 
@@ -54,7 +54,7 @@ def example() -> str:
 def test_the_example_of_the_page_is_a_policy() -> None:
     made = parse_model(example(), "docs/policy.md", Installation)
     assert made.members(["role:oncall", "kim"]) == {"ada", "grace", "mary", "kim"}
-    assert made.floor == {"plan", "cutover", "retire"}
+    assert made.floor == {"plan", "freeze", "retire"}
 
 
 def test_every_question_has_a_name_in_policies_and_specs() -> None:
@@ -72,7 +72,7 @@ def test_every_question_has_a_name_in_policies_and_specs() -> None:
         (example().replace("question: retire", "question: retired"), "Did you mean `retire`?"),
         (example().replace("plan: required", "plans: required"), "Did you mean `plan`?"),
         (example().replace('"role:oncall"', '"role:onkall"'), "Did you mean `oncall`?"),
-        (example().replace("question: retire", "question: cutover"), "there are two rules for 'cutover'"),
+        (example().replace("question: retire", "question: freeze"), "there are two rules for 'freeze'"),
         (example().replace("[ada, grace, mary]", "[ada]"), "one person alone may answer 'retire', and it takes two"),
         (example().replace("after: 7d", "after: soon"), "retire.after"),
         (example().replace("two_people", "two_peple"), "Did you mean `two_people`?"),
@@ -224,8 +224,8 @@ def test_after_the_switch_a_policy_stops_nobody_half_way() -> None:
 def test_what_was_auto_is_asked_where_the_policy_was_tightened() -> None:
     w = World()
     w.advance(until=Step.DRAIN)
-    w.policy = policy(approvals={"cutover": "required"})
-    assert w.asks().ask is Ask.CUTOVER
+    w.policy = policy(approvals={"freeze": "required"})
+    assert w.asks().ask is Ask.FREEZE
 
 
 def test_a_source_is_kept_as_long_as_the_policy_says_now() -> None:

@@ -15,7 +15,7 @@ from topicshift_airflow.questions import Question, mark_of
 from topicshift_airflow.triggers.drain import GateTrigger
 from topicshift_airflow.triggers.journal import AnswerTrigger
 
-REQUIRED = {"plan": "required", "cutover": "auto", "retire": "auto"}
+REQUIRED = {"plan": "required", "freeze": "auto", "retire": "auto"}
 PLAN: Any = {"until": Step.APPROVE}
 
 

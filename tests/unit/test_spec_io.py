@@ -40,7 +40,7 @@ def good(**changes: object) -> str:
 def test_the_smallest_spec_has_safe_defaults() -> None:
     spec = parse_spec(good())
     assert spec.target is None and spec.cutover == "drain_first" and spec.freeze_budget == timedelta(seconds=120)
-    assert {spec.approvals.plan, spec.approvals.cutover, spec.approvals.retire} == {"required"}
+    assert {spec.approvals.plan, spec.approvals.freeze, spec.approvals.retire} == {"required"}
     assert spec.history is None and spec.ignore_groups == []
 
 
@@ -107,6 +107,8 @@ ignore_groups: [{group: x, reason: hello}, {group: x, reason: hello}]
         ({"partitions": {"throughput": math.inf, "per_consumer": 1}}, "partitions.throughput", "not a number"),
         ({"partitions": {"throughput": 5, "per_consumer": 1e-320}}, "partitions", "more than the 200,000"),
         ({"partitions": {"throughput": 5, "per_consumer": 1, "multiple_of": 10**9}}, "partitions", "a multiple of"),
+        ({"approvals": {"cutover": "required"}}, "approvals.cutover", "Write `freeze` (a person says go before"),
+        ({"approvals": {"cutover": "auto"}}, "approvals.cutover", "`certificate` (a person accepts"),
         ({"freeze_budget": "soon"}, "freeze_budget", "not a duration"),
         ({"freeze_budget": "1s"}, "freeze_budget", "too short"),
         ({"replication_factor": 0}, "replication_factor", "at least 1"),

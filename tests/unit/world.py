@@ -33,7 +33,7 @@ from topicshift.testing.fake_ports import FakeVerifier, InlineExecutor
 from topicshift.testing.fakes import FakeCluster
 
 SOURCE, TARGET, PARTITIONS, OWNER = "payments", "payments-v2", 3, "topic_migration/run-1"
-AUTO = {"plan": "auto", "cutover": "auto", "retire": "auto"}
+AUTO = {"plan": "auto", "freeze": "auto", "retire": "auto"}
 SPEC: dict[str, Any] = {
     "source": SOURCE,
     "target": TARGET,

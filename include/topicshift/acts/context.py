@@ -17,6 +17,7 @@ from topicshift.core.news import News
 from topicshift.core.policy.floor import raised, who_answers
 from topicshift.core.policy.model import Installation
 from topicshift.core.spec.model import Approval, Spec
+from topicshift.core.spec.windows import Schedule
 from topicshift.ports import (
     Claim,
     Clock,
@@ -131,14 +132,21 @@ def consumers_of(spec: Spec) -> list[Participant]:
 
 def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
     """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
-    wants = {Ask.PLAN: spec.approvals.plan, Ask.CUTOVER: spec.approvals.cutover, Ask.RETIRE: spec.approvals.retire}
+    wanted = spec.approvals
+    wants = {
+        Ask.PLAN: wanted.plan,
+        Ask.FREEZE: wanted.freeze,
+        Ask.CERTIFICATE: wanted.certificate,
+        Ask.RETIRE: wanted.retire,
+    }
     people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP, Ask.ROLLBACK})
     return Policy(
         cutover=spec.cutover,
         producers=tuple(Member(p.name, manual=needs_person(p.kind)) for p in spec.producers),
         consumers=tuple(Member(c.name, group=c.group, manual=needs_person(c.kind)) for c in spec.consumers),
-        required=people | {ask for ask, wanted in wants.items() if wanted is Approval.REQUIRED},
+        required=people | {ask for ask, approval in wants.items() if approval is Approval.REQUIRED},
         freeze_budget=spec.freeze_budget,
+        window=Schedule(w.cron, w.timezone, w.duration) if (w := spec.window) is not None else None,
     )
 
 
@@ -162,7 +170,7 @@ class MigrationContext:
     """One advancer's hold on one migration.
 
     ``holder`` names the process that acts (for the seat), ``actor`` whom the audit trail names. ``begin_by`` is the
-    latest moment at which a freeze may begin. ``attempts`` counts the freezes that were ended before.
+    latest moment at which a freeze may begin, where the spec has no window.
     """
 
     ports: Ports

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.planning import accepted_plan
+from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
-from topicshift.core.engine.words import Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import FenceBroken, NotFound, TopicshiftError, Transient
 from topicshift.core.fence.acls import (
+    DenyPlan,
     RouteProducer,
     added_by,
     concerning,
@@ -62,18 +65,27 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
             f"topic {ctx.row.source} was deleted and made again: its id is {topic.topic_id}, and was {planned} when "
             "the plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
         )
-    producers = [_route_producer(s) for s in states]
-    approved = [a.to_acl() for a in accepted_plan(ctx).deny]
-    plan = deny_bindings(acls, ctx.row.source, producers, approved)
+    # Nobody is denied who was not named in the go for this freeze.
+    plan = deny_of(ctx, acls, states, only=shown_of(record, Ask.FREEZE).get("deny"))
     return {
         "topic": ctx.row.source,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
         "acls_before": [asdict(a) for a in concerning(acls, ctx.row.source)],
         "acls_added": [asdict(a) for a in plan.bindings],
-        "exempt_principals": sorted(exempt_of(producers)),
+        "exempt_principals": sorted(exempt_of([_route_producer(s) for s in states])),
         "notes": list(plan.notes),
     }
+
+
+def deny_of(
+    ctx: MigrationContext, acls: Iterable[Acl], states: Sequence[ParticipantState], only: Iterable[str] | None = None
+) -> DenyPlan:
+    """The DENY of a freeze that began now, no more than the accepted plan has, and for these principals alone."""
+    approved = [a.to_acl() for a in accepted_plan(ctx).deny]
+    named = None if only is None else frozenset(only)
+    approved = [a for a in approved if named is None or a.principal in named]
+    return deny_bindings(acls, ctx.row.source, [_route_producer(s) for s in states], approved)
 
 
 def _route_producer(state: ParticipantState) -> RouteProducer:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.questions import about_of, approve_by_spec, attempt_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.view import View
-from topicshift.core.engine.words import Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState
 
 
 def arm(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -35,10 +36,9 @@ def disarm_all(ctx: MigrationContext) -> None:
 
 def begin_freeze(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Start the clock of the freeze. ``attempt`` counts the freezes of this migration."""
-    before = view.record.step(Row.FREEZE)
-    attempt = 1 + (int(before.data.get("attempt", 1)) if before is not None else 0)
+    approve_by_spec(ctx, Ask.FREEZE, about_of(Ask.FREEZE, "", view.record, view))
     freeze = Freeze.begin(ctx.clock.now(), view.record.policy.freeze_budget)
-    data = ctx.intend(Row.FREEZE, {**freeze.to_data(), "attempt": attempt})
+    data = ctx.intend(Row.FREEZE, {**freeze.to_data(), "attempt": attempt_of(view.record)})
     ctx.event("freeze_begun", data)
 
 

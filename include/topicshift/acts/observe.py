@@ -19,13 +19,12 @@ from typing import Any, TypeVar
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
+from topicshift.acts.gate import look_at_gate, with_people
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
-from topicshift.core.checks.followers import strays
 from topicshift.core.checks.installation import forbidden, out_of_bounds
 from topicshift.core.drain.decision import forgotten
-from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
 from topicshift.core.engine.view import (
     DenyFact,
@@ -55,7 +54,6 @@ from topicshift.core.fence.acls import Grant, grant
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
-from topicshift.core.findings import Finding
 from topicshift.core.kafka.cluster import Acl, TopicInfo
 from topicshift.core.plan.model import Plan
 from topicshift.core.proof.verification import same_topic_id
@@ -174,21 +172,8 @@ class _Look:
         return VerifierFact(state, answers, text)
 
     def _gate_now(self) -> GateFact:
-        ctx, memory = self.ctx, self.ctx.memory
-        if memory.gate is None:
-            memory.gate = Gate(ctx.spec.freeze_budget.total_seconds())
-        taker = memory.takers.setdefault("gate", self._taker("", fence=None))
-        certificate = ctx.ports.executor.run(lambda: taker.take(second_sample=False))
-        decision = memory.gate.add(certificate, self.now.timestamp())
-        waits = (*decision.waits, *(f"{f.subject}: {f.seen}" for f in self._strays()))
-        return GateFact(waits, too_late=ctx.begin_by is not None and self.now >= ctx.begin_by)
-
-    def _strays(self) -> list[Finding]:
-        """Applications on the route that came since the plan was made, and that nobody would wait for."""
-        ctx = self.ctx
-        kinds = {p.kind for p in (*ctx.producers, *ctx.consumers)}
-        found = [f for kind in sorted(kinds) for f in ctx.controller(kind).followers(ctx.control())]
-        return list(strays(ctx.spec, found))
+        taker = self.ctx.memory.takers.setdefault("gate", self._taker("", fence=None))
+        return look_at_gate(self.ctx, self.record, taker, self.now)
 
     def _taker(self, subject: str, *, fence: FencePoint | None) -> DrainTaker:
         ctx = self.ctx
@@ -238,7 +223,7 @@ class _Look:
                 ("proof", Fact.PROOF, self._proof),
                 ("deny", Fact.DENY, self._deny),
                 ("verifier", Fact.VERIFIER, lambda: self._answer("verifier")),
-                ("gate", Fact.GATE, lambda: self._answer("gate")),
+                ("gate", Fact.GATE, self._gate),
                 ("drain", Fact.DRAIN, self._drain),
                 ("transactions", Fact.TRANSACTIONS, self._transactions),
                 ("retention_at_risk", Fact.RETENTION, self._retention),
@@ -302,6 +287,10 @@ class _Look:
         except ValueError:
             return Unknown(f"{question}.json is not JSON")
         return JobFact(verdict or str(result.get("verdict")), str(result.get("reason") or ""))
+
+    def _gate(self) -> GateFact | Unknown:
+        """The gate, with what the freeze would take and whom it would deny."""
+        return with_people(self.ctx, *(self._answer(name) for name in ("gate", "producers", "acls")))
 
     def _target(self) -> TargetFact | Unknown:
         info, ends, acls = self._answer("target"), self._answer("target_ends"), self._answer("acls")

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from topicshift.acts.context import MigrationContext
+from topicshift.core.engine import go
 from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.people import Person, objection, person_of, second_wanted, still_counts
 from topicshift.core.engine.view import Answer, Record, Unknown, View
-from topicshift.core.engine.words import BY_HAND, Ask, Row, StepState, row_of
+from topicshift.core.engine.words import OF_A_MOMENT, Ask, Row, StepState, row_of
 from topicshift.core.errors import NotCounted, Refused, TopicshiftError
 from topicshift.core.notices import AUTO
 from topicshift.core.policy.who import Who
@@ -24,8 +25,9 @@ from topicshift.core.policy.who import Who
 _TIMEOUTS = {
     Ask.PLAN: timedelta(days=3),
     Ask.ABORT_TRANSACTIONS: timedelta(hours=12),
+    Ask.FREEZE: go.HOLDS,
     Ask.STOP_BY_HAND: timedelta(hours=4),
-    Ask.CUTOVER: timedelta(hours=1),
+    Ask.CERTIFICATE: timedelta(hours=1),
     Ask.START_BY_HAND: timedelta(hours=2),
     Ask.STOP_GROUP: timedelta(hours=4),
     Ask.ROLLBACK: timedelta(hours=4),
@@ -42,20 +44,22 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
     """What a yes to this question is for, as things stand now."""
     policy = record.policy
     people = [p.name for p in policy.producers if p.manual]
-    freeze = record.step(Row.FREEZE)
     switch = record.step(Row.SWITCH_PRODUCERS)
     if ask is Ask.PLAN:
         return {"plan_hash": record.plan_hash}
     if ask is Ask.ABORT_TRANSACTIONS:
         keys = () if isinstance(view.transactions, Unknown) else view.transactions.hanging
         return {"topic": record.source, "abort": sorted(keys)}
+    if ask is Ask.FREEZE:
+        return _about_go(record, view)
     if ask is Ask.STOP_BY_HAND:
-        attempt = 1 + (int(freeze.data.get("attempt", 1)) if freeze is not None else 0)
-        return {"stop": people, "source": record.source, "attempt": attempt}
+        window = policy.opening(view.now)
+        during = {} if window is None else {"window": window.opens.isoformat()}
+        return {"stop": people, "source": record.source, "attempt": attempt_of(record), **during}
     if ask is Ask.ROLLBACK:
         return {"rollback": rollback_type(view)[0], "source": record.source, "target": record.target}
-    if ask is Ask.CUTOVER:
-        return {"plan_hash": record.plan_hash, **_cutover_evidence(record)}
+    if ask is Ask.CERTIFICATE:
+        return {"plan_hash": record.plan_hash, **_evidence(record)}
     if ask is Ask.START_BY_HAND:
         return {"start": people, "target": record.target, "switch": switch.data.get("at") if switch else None}
     if ask is Ask.STOP_GROUP:
@@ -64,8 +68,47 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
     return {"topic": record.source, "topic_id": fence.data.get("topic_id") if fence is not None else None}
 
 
-def _cutover_evidence(record: Record) -> dict[str, Any]:
-    """The certificate, or for the other order the fence, that the cut-over rests on."""
+def attempt_of(record: Record) -> int:
+    """The number of the freeze that would begin now: those of this migration are counted from 1."""
+    freeze = record.step(Row.FREEZE)
+    return 1 + (int(freeze.data.get("attempt", 1)) if freeze is not None else 0)
+
+
+def shown_of(record: Record, ask: Ask, subject: str = "") -> Mapping[str, Any]:
+    """What the question was about when it was shown last; empty where it was not asked, or is closed."""
+    row = record.steps.get(name_of(ask, subject))
+    found: Mapping[str, Any] = row.data.get("about", {}) if row is not None and row.state.in_effect else {}
+    return found
+
+
+def _about_go(record: Record, view: View) -> dict[str, Any]:
+    """What was shown, as long as that holds; else what is to be shown now. Without a gate nobody is asked."""
+    policy, gate, shown = record.policy, view.gate, shown_of(record, Ask.FREEZE)
+    if isinstance(gate, Unknown) or isinstance(gate.denied, Unknown):
+        return dict(shown)
+    window = policy.opening(view.now)
+    covered = {
+        "plan_hash": record.plan_hash,
+        "source": record.source,
+        "target": record.target,
+        "producers": [p.name for p in policy.producers],
+        "groups": list(policy.groups),
+        "deny": sorted(gate.denied),
+        "freeze_budget_s": policy.freeze_budget.total_seconds(),
+        "window": None if window is None else [window.opens.isoformat(), window.closes.isoformat()],
+        "attempt": attempt_of(record),
+    }
+    budget_s = policy.freeze_budget.total_seconds()
+    stopped = _answer(view, Ask.STOP_BY_HAND, "").said == "yes"
+    if shown and go.still_holds(
+        shown, covered, gate.forecast, budget_s=budget_s, stopped_by_hand=stopped, now=view.now
+    ):
+        return dict(shown)
+    return go.ask_for(covered, gate.forecast, budget_s=budget_s, last=window.last if window else None, now=view.now)
+
+
+def _evidence(record: Record) -> dict[str, Any]:
+    """The certificate, or for the other order the fence, that the switch rests on."""
     if record.policy.drain_first:
         row = record.step(Row.CERTIFICATE)
         return {"certificate": row.data.get("substance") if row is not None else None}
@@ -100,7 +143,7 @@ def _answer(view: View, ask: Ask, subject: str) -> Answer:
         return Answer(None, asked=True)
     if row.data["said"] == "yes" and not _counts(view.record, ask, row.data):
         return Answer(None)  # who may answer was narrowed since, or a person is wanted by now
-    if ask in BY_HAND and row.data["said"] != "yes" and datetime.fromisoformat(row.data["at"]) < view.began_at:
+    if ask in OF_A_MOMENT and row.data["said"] != "yes" and datetime.fromisoformat(row.data["at"]) < view.began_at:
         return Answer(None)  # somebody goes on after a no: by now it may be done
     return Answer(row.data["said"], True, str(row.data.get("by", "")))
 
@@ -125,12 +168,17 @@ def _plain(about: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(about))
 
 
-def timeout_of(ask: Ask, record: Record, now: datetime) -> timedelta:
-    """How long an answer is waited for. Inside the freeze that ends at the last moment to act."""
-    freeze = record.freeze
-    if ask is Ask.CUTOVER and freeze is not None:
-        return timedelta(seconds=max(1.0, freeze.left(now)))
-    return _TIMEOUTS[ask]
+def timeout_of(ask: Ask, about: Mapping[str, Any], record: Record, now: datetime) -> timedelta:
+    """How long an answer is waited for. Inside the freeze that ends at the last moment to act.
+
+    Before the freeze it ends with the go: what it would be for is asked about anew then.
+    """
+    freeze, shortest = record.freeze, timedelta(seconds=1)
+    if ask is Ask.CERTIFICATE and freeze is not None:
+        return max(shortest, timedelta(seconds=freeze.left(now)))
+    until = {Ask.FREEZE: about, Ask.STOP_BY_HAND: shown_of(record, Ask.FREEZE)}.get(ask, {}).get("until")
+    left = _TIMEOUTS[ask] if until is None else datetime.fromisoformat(str(until)) - now
+    return max(shortest, min(_TIMEOUTS[ask], left))
 
 
 def record_question(ctx: MigrationContext, ask: Ask, subject: str, about: Mapping[str, Any], headline: str) -> None:

@@ -20,6 +20,7 @@ from topicshift.acts import (
     switch,
     target,
     transactions,
+    window,
 )
 from topicshift.acts.context import SPARK_ACTS, MigrationContext
 from topicshift.core.engine.decision import Decision
@@ -42,6 +43,7 @@ ACTS: Final[dict[Act, Performer]] = {
     Act.CREATE_TARGET: target.create_target,
     Act.CAPTURE: before.capture,
     Act.ARM: freeze.arm,
+    Act.MISS_WINDOW: window.miss_window,
     Act.ABORT_TRANSACTIONS: transactions.abort_transactions,
     Act.LENGTHEN_RETENTION: retention.lengthen_retention,
     Act.START_VERIFIER: run_job,

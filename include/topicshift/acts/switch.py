@@ -17,7 +17,7 @@ from topicshift.ports import Participant
 
 def intend_switch(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Write down that producers are about to be pointed to the target: from now on no timer resumes them."""
-    approve_by_spec(ctx, Ask.CUTOVER, about_of(Ask.CUTOVER, "", view.record, view))
+    approve_by_spec(ctx, Ask.CERTIFICATE, about_of(Ask.CERTIFICATE, "", view.record, view))
     ctx.intend(Row.SWITCH_PRODUCERS, {"target": ctx.row.target, "at": ctx.clock.now().isoformat()})
 
 

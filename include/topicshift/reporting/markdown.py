@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.go import Forecast
 from topicshift.core.findings import Level
 from topicshift.core.plan.model import Plan
 from topicshift.core.spec.cutover import Cutover
-from topicshift.core.spec.model import Spec
+from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import EvidenceStore, MigrationRow
 
 _MARK = {Level.ERROR: "**ERROR**", Level.WARNING: "**Warning**", Level.INFO: "Info"}
@@ -75,7 +77,64 @@ def _share(value: float | None) -> str:
     return "not known" if value is None else f"{value:.1%}"
 
 
-def cutover_markdown(
+def go_markdown(plan: Plan, about: Mapping[str, Any], forecast: Forecast | None, spec: Spec) -> str:
+    """The go: what will happen, how long producers would stand still, who is denied, and until when a yes holds."""
+    source, target, budget = about["source"], about["target"], about["freeze_budget_s"]
+    denied = ", ".join(f"`{p}`" for p in about["deny"]) or "nobody (an unmoving end of every partition is the judge)"
+    until = datetime.fromisoformat(about["until"])
+    window = "none" if about["window"] is None else f"{' to '.join(about['window'])}"
+    out = [
+        f"Nobody is stopped yet. If you say go, the producers of **{source}** "
+        f"({_cell(', '.join(about['producers']))}) are stopped, and go on with **{target}** once everything is proven. "
+        f"If that is not done within {budget:g} s, they go back to {source} by themselves.",
+        "",
+        "| freeze | |",
+        "|---|---|",
+        *(f"| {name} | {_cell(value)} |" for name, value in _freeze_rows(forecast, spec)),
+        f"| **your yes holds while the prediction is at most** | {about['freeze_at_most_s']:g} s |",
+        f"| freeze budget | {budget:g} s |",
+        f"| window | {window} |",
+        f"| denied to write to {source} meanwhile | {denied} |",
+        "",
+        f"A yes holds until **{until:%Y-%m-%d %H:%M} UTC**, for this freeze alone. Before the first producer is "
+        "stopped the gate is looked at once more.",
+        "",
+        "#### What will be done",
+        "",
+        "| step | |",
+        "|---|---|",
+    ]
+    steps = ("stop_producers", "drain", "verify_drain", "switch_producers", "switch_consumers")
+    out += [f"| {a.step} | {_cell(a.text)} |" for a in plan.actions if a.step in steps]
+    return "\n".join(out)
+
+
+def _freeze_rows(forecast: Forecast | None, spec: Spec) -> Iterator[tuple[str, str]]:
+    """What the prediction is made of: what was measured, and by name what was not."""
+    if forecast is None or forecast.seconds is None:
+        yield "predicted", "not known: the groups' rates could not be measured"
+        return
+    yield "**predicted**", f"**{forecast.seconds:.1f} s**"
+    yield "of it: the source stands still", f"{forecast.settle_s:g} s"
+    if spec.cutover is Cutover.DRAIN_FIRST:
+        slow = sorted(((s, g) for g, s in (forecast.groups or {}).items() if s is not None), reverse=True)[:3]
+        named = "; ".join(f"{g} {s:.1f} s" for s, g in slow)
+        yield "of it: groups read the rest, at their rate of just now", f"{forecast.drain_s:.1f} s ({named})"
+    took = forecast.stop_s
+    yield (
+        "of it: producers stop",
+        "not measured before the first freeze, so not in it" if took is None else f"{took:.1f} s in the last freeze",
+    )
+    if forecast.gone_s is not None:
+        yield "one dead producer process can add up to", f"{forecast.gone_s:g} s"
+    people = [p.name for p in spec.producers if p.kind == "manual"]
+    if people:
+        yield "not in it", f"the time in which people stop and start {', '.join(people)}"
+    if spec.approvals.certificate is Approval.REQUIRED:
+        yield "not in it", "the time in which a person accepts the certificate"
+
+
+def switch_markdown(
     row: MigrationRow, spec: Spec, evidence: EvidenceStore, freeze: Freeze | None, about: Mapping[str, Any]
 ) -> str:
     """The last question: the certificate, and until when an answer is possible."""

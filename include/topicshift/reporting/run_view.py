@@ -27,6 +27,7 @@ EVENTS = {
     "refused": "said no",
     "unanswered": "did not answer in time",
     "freeze_begun": "began the freeze",
+    "window_missed": "missed the window",
     "fenced": "proved the fence",
     "fence_broken": "found the source written to after the fence",
     "fence_not_proven": "could not prove the fence",

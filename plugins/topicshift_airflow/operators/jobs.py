@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from topicshift.core.engine.words import Act, Row
+from topicshift.core.engine.words import Act, Row, StepState
 from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.notices import news_told
@@ -159,10 +160,48 @@ class ArmedVerification(_MigrationJob):
     act = Act.START_VERIFIER
     silent_looks, look_every_s = 3, 10.0
     """So many looks, one after the other, at which it is silent for longer than it may be; seconds between two."""
+    lead = timedelta(minutes=1)
+    """Time before the window opens at which it is started."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="drain_verification_armed", **{"retries": RETRIES["retries"], **kwargs})
         self._verifier: Verifier | None = None
+
+    def execute(self, context: Any) -> Any:
+        """Wait for the window, then run; again where the window was missed."""
+        self._await_window(context)
+        return super().execute(context)
+
+    def woken(self, context: Any, event: Any = None) -> Any:
+        """The window opens, or another look at it is due."""
+        return self.execute(context)
+
+    def _judge(self, context: Mapping[str, Any], path: Path, failure: Exception | None) -> Any:
+        try:
+            return super()._judge(context, path, failure)
+        except AirflowSkipException:
+            self._await_window(context, missed=True)
+            raise
+
+    def _await_window(self, context: Mapping[str, Any], *, missed: bool = False) -> None:
+        """Defer where the window is closed and no freeze has begun: an idle driver would wait for days.
+
+        ``missed``: only where it was called off because the window was missed, not because the run has failed.
+        """
+        from topicshift.core.engine.where import before_freeze
+        from topicshift_airflow.triggers.journal import ClockTrigger
+        from topicshift_airflow.waits import LONG
+
+        with typed_failures(), open_context(context) as ctx:
+            record, now = ctx.refresh(), ctx.clock.now()
+            waits = before_freeze(record) and not record.over
+            if missed:
+                waits = waits and record.at(Row.ARM) is StepState.UNDONE
+            window = record.policy.opening(now) if waits else None
+        if window is not None and now < window.opens - self.lead:
+            self.log.info("the window opens at %s; the armed verifier is started then", window.opens)
+            moment = min(window.opens - self.lead, now + LONG)
+            self.defer(trigger=ClockTrigger(moment=moment.timestamp()), method_name="woken")
 
     def _submit(self, context: Any, folder: Path) -> None:
         ended = threading.Event()

@@ -43,9 +43,11 @@ def line_of(step: Step, cutover: Cutover, spec_file: str | None, consumers: Any)
             return [AdvanceOperator(task_id="create", until=step, evidence="plan.json")]
         case Step.STOP_PRODUCERS:
             begin = (Ask.STOP_BY_HAND, Act.BEGIN_FREEZE)
+            after_gate = ("go_given", *begin)
             return [
-                WatchedOperator(task_id="transactions", until=step, leave=("verifier_started", "gate", *begin)),
-                AdvanceOperator(task_id="ready", until=step, leave=begin),
+                WatchedOperator(task_id="transactions", until=step, leave=("verifier_started", "gate", *after_gate)),
+                AdvanceOperator(task_id="ready", until=step, leave=after_gate),
+                AdvanceOperator(task_id="go", until=step, leave=begin),
                 WatchedOperator(task_id="fence", until=step, through=Step.SWITCH_PRODUCERS, evidence="fence.json"),
             ]
         case Step.DRAIN:

@@ -1,4 +1,4 @@
-"""The rules before anybody is stopped: plan, target, and the gate of the freeze."""
+"""The rules before anybody is stopped: plan, target, the gate of the freeze, and the go."""
 
 from __future__ import annotations
 
@@ -92,6 +92,18 @@ def source_is_planned(view: View) -> Decision | None:
         return None
     what = "was deleted and made again since the plan was made" if source.exists else "does not exist any more"
     return stop("Refused", f"{view.record.source} {what}; close this migration, and plan anew")
+
+
+@rule(lambda r: before_freeze(r) and r.policy.window is not None, step=Step.STOP_PRODUCERS)
+def window_open(view: View) -> Decision | None:
+    """A freeze begins where it can end before the window closes. A missed window is waited out, as before it."""
+    record, window = view.record, view.record.policy.opening(view.now)
+    if window is None or window.is_open(view.now):
+        return None
+    opens = f"the next window in which a freeze can end opens at {window.opens.isoformat(timespec='minutes')}"
+    if record.in_effect(Row.ARM) or record.in_effect(Row.LENGTHEN_RETENTION):
+        return act(Act.MISS_WINDOW, f"the window was missed; {opens}")
+    return wait(f"the window is closed, and nobody is stopped; {opens}", window.opens.isoformat())
 
 
 @rule(before_freeze, step=Step.STOP_PRODUCERS)
@@ -207,11 +219,28 @@ def _members_wait(view: View) -> list[str]:
     return out
 
 
+@rule(before_freeze, Fact.GATE, step=Step.STOP_PRODUCERS)
+def go_given(view: View) -> Decision | None:
+    """Nobody is stopped before a person (or the spec) says go to exactly this freeze."""
+    denied = view.gate.denied if not isinstance(view.gate, Unknown) else view.gate
+    if isinstance(denied, Unknown):
+        return wait(f"who would be denied cannot be told: {denied.why}")
+    return _in_window(view, Ask.FREEZE, f"nobody is stopped on {view.record.source} before a person says go")
+
+
+def _in_window(view: View, ask: Ask, why: str) -> Decision | None:
+    """Silence until the window closes is no failure: the next one is waited for, and asked in."""
+    window = view.record.policy.opening(view.now)
+    if window is not None and view.answer(ask).said == "silence":
+        return wait(f"nobody answered in this window: {why}", window.last.isoformat())
+    return answered(view, ask, why)
+
+
 @rule(before_freeze, step=Step.STOP_PRODUCERS)
 def stopped_by_hand(view: View) -> Decision | None:
     """Producers that a person stops are stopped before the freeze's clock starts."""
     people = [p.name for p in view.record.policy.producers if p.manual]
-    return answered(view, Ask.STOP_BY_HAND, f"a person has to stop {', '.join(people)}") if people else None
+    return _in_window(view, Ask.STOP_BY_HAND, f"a person has to stop {', '.join(people)}") if people else None
 
 
 @rule(before_freeze, step=Step.STOP_PRODUCERS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topicshift.core.engine.view import Record, View, key_of
-from topicshift.core.engine.words import BY_HAND, Act, Ask, Fact, Step
+from topicshift.core.engine.words import OF_A_MOMENT, Act, Ask, Fact, Step
 
 
 class Kind(StrEnum):
@@ -120,7 +120,7 @@ def retell(view: View, what: Act, why: str, waits: str, subject: str = "") -> De
 
 
 def _ask_again(error: str, why: str) -> Decision:
-    return stop(error, why, "Clear the task, or run topicshift advance, to be asked again once it is done.")
+    return stop(error, why, "Clear the task, or run topicshift advance, to be asked again once it can be done.")
 
 
 def answered(
@@ -128,7 +128,7 @@ def answered(
 ) -> Decision | None:
     """None once a person said yes (or the spec wants no person). ``refused`` decides after a no, or silence."""
     answer = view.answer(question, subject)
-    if question in BY_HAND:
+    if question in OF_A_MOMENT:
         refused = _ask_again
     if answer.said == "yes":
         return None

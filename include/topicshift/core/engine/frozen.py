@@ -1,4 +1,4 @@
-"""The rules while producers stand still: stop, fence, drain, and the approval of the cut-over."""
+"""The rules while producers stand still: stop, fence, drain, and the approval of the certificate."""
 
 from __future__ import annotations
 
@@ -202,6 +202,6 @@ def policy_still_allows(view: View) -> Decision | None:
 
 
 @rule(fenced, step=Step.SWITCH_PRODUCERS)
-def cutover_approved(view: View) -> Decision | None:
-    """A person accepts the cut-over on this evidence, where the spec wants it."""
-    return answered(view, Ask.CUTOVER, "the cut-over has to be accepted", refused=resume)
+def certificate_approved(view: View) -> Decision | None:
+    """A person accepts the switch on this evidence, where the spec wants it."""
+    return answered(view, Ask.CERTIFICATE, "the certificate has to be accepted", refused=resume)

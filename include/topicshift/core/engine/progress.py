@@ -129,5 +129,5 @@ def _step_waits(record: Record) -> str:
         open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
         return f"groups to read the target: {', '.join(open_)}"
     if step is Step.STOP_PRODUCERS and record.freeze is None:
-        return "the gate before the freeze; nobody is stopped yet"
+        return "the window, the gate or the go before the freeze; nobody is stopped yet"
     return STEPS[step].waits_for

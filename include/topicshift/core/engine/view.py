@@ -13,9 +13,11 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.go import Forecast
 from topicshift.core.engine.words import Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.policy.who import Who
 from topicshift.core.spec.cutover import Cutover
+from topicshift.core.spec.windows import Opening, Schedule
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the spec wants of this migration. ``required``: questions that a person must answer."""
+    """What the spec wants of this migration. ``required``: questions that a person must answer.
+
+    ``window``: when a freeze may begin; None at any time.
+    """
 
     cutover: Cutover
     producers: tuple[Member, ...]
@@ -51,6 +56,11 @@ class Policy:
     freeze_budget: timedelta
     who: Mapping[Ask, Who] = field(default_factory=dict)
     """Who may answer, for questions that not everybody may answer alone."""
+    window: Schedule | None = None
+
+    def opening(self, now: datetime) -> Opening | None:
+        """The opening of the window that is open, or the next one; None without a window."""
+        return None if self.window is None else self.window.opening(self.freeze_budget, now)
 
     @property
     def drain_first(self) -> bool:
@@ -260,10 +270,15 @@ class TransactionsFact:
 
 @dataclass(frozen=True)
 class GateFact:
-    """What keeps the gate shut, in words. ``too_late``: the time in which a freeze may begin is over."""
+    """What keeps the gate shut, in words. ``too_late``: the time in which a freeze may begin is over.
+
+    ``forecast``: what the freeze would take now. ``denied``: principals that would be denied to write.
+    """
 
     waits: tuple[str, ...] = ()
     too_late: bool = False
+    forecast: Forecast | None = None
+    denied: tuple[str, ...] | Unknown = ()
 
 
 @dataclass(frozen=True)

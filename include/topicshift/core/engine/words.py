@@ -5,10 +5,12 @@ Journal rows, Airflow's task groups, the command line and the report all use the
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from topicshift.core.spec.cutover import Cutover
 
@@ -80,8 +82,9 @@ class Ask(StrEnum):
 
     PLAN = "approve.plan"
     ABORT_TRANSACTIONS = "stop_producers.transactions"
+    FREEZE = "stop_producers.go"
     STOP_BY_HAND = "stop_producers.fence"
-    CUTOVER = "switch_producers.switch"
+    CERTIFICATE = "switch_producers.switch"
     START_BY_HAND = "switch_producers.by_hand"
     STOP_GROUP = "switch_consumers.switch"
     ROLLBACK = "rollback.approve"
@@ -89,7 +92,15 @@ class Ask(StrEnum):
 
 
 BY_HAND: Final = frozenset({Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
-"""Questions whether a person has done something: a no, or silence, is true of that moment, and is asked about again."""
+"""Questions whether a person has done something."""
+
+OF_A_MOMENT: Final = BY_HAND | {Ask.FREEZE}
+"""Questions to which a no, or silence, is true of that moment ("not now"), so that they are asked again later."""
+
+
+def mark_of(about: Any) -> str:
+    """The mark of a question: eight hexadecimal digits that differ as soon as it is about something else."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Act(StrEnum):
@@ -101,6 +112,7 @@ class Act(StrEnum):
     CREATE_TARGET = "create_target"
     CAPTURE = "capture"
     ARM = "arm"
+    MISS_WINDOW = "miss_window"
     ABORT_TRANSACTIONS = "abort_transactions"
     LENGTHEN_RETENTION = "lengthen_retention"
     START_VERIFIER = "start_verifier"
@@ -228,8 +240,8 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         {Row.CREATE_TARGET: "the target"},
     ),
     Step.STOP_PRODUCERS: StepDoc(
-        "a gate waits until the drain would fit into the freeze budget; then every producer is stopped and writes to "
-        "the source are denied",
+        "a gate waits until the drain would fit into the freeze budget, and a person says go; then every producer is "
+        "stopped and writes to the source are denied",
         "every producer says stopped; ends stand still; no open transaction",
         "producers resume on the source",
         "every producer stopped, and the source standing still",
@@ -257,7 +269,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         {Row.VERIFICATION: "what is in doubt, read"},
     ),
     Step.SWITCH_PRODUCERS: StepDoc(
-        "a person may have to approve this certificate; then producers go on with the target",
+        "producers go on with the target; a person approves the certificate first, if the spec wants it",
         "each runs on the target, none on the source; the source still ends at the fence",
         "free until the first record in the target",
         "every producer to write to the target",

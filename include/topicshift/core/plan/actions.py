@@ -50,7 +50,10 @@ def _prepare(spec: Spec, target: TargetShape, *, refused: bool) -> Iterator[Acti
 
 
 def _stop(spec: Spec, source: SourceFacts, deny: DenyPlan) -> Iterator[Action]:
-    texts = ["wait for a person to say go"] if spec.approvals.cutover is Approval.REQUIRED else []
+    asks = spec.approvals.freeze is Approval.REQUIRED
+    w = spec.window
+    texts = [f"wait for the window ({w.cron} {w.timezone}, {format_duration(w.duration)})"] if w is not None else []
+    texts += ["wait for a person to say go, before anybody is stopped"] if asks else []
     texts += [f"stop producer {producer.name} ({producer.kind})" for producer in spec.producers]
     texts += [
         f"create ACL {AclBinding.of(acl)} on {acl.name}, until the migration ends or goes back" for acl in deny.bindings
@@ -76,6 +79,8 @@ def _drain(spec: Spec, source: SourceFacts) -> Iterator[Action]:
 
 
 def _switch(spec: Spec, source: SourceFacts, target: TargetShape, then: DenyPlan) -> Iterator[Action]:
+    if spec.approvals.certificate is Approval.REQUIRED:
+        yield Action(step="switch_producers", text="wait for a person to accept the certificate, in the freeze")
     for producer in spec.producers:
         yield Action(step="switch_producers", text=f"point producer {producer.name} to {target.name} and start it")
     for acl in then.bindings:

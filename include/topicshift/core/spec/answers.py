@@ -9,7 +9,17 @@ from pydantic import AfterValidator, Field
 from topicshift.core.base import Model
 from topicshift.core.spec.fields import did_you_mean, problem
 
-QUESTIONS = ("plan", "abort_transactions", "stop_by_hand", "cutover", "start_by_hand", "stop_group", "retire")
+QUESTIONS = (
+    "plan",
+    "abort_transactions",
+    "freeze",
+    "stop_by_hand",
+    "certificate",
+    "start_by_hand",
+    "stop_group",
+    "rollback",
+    "retire",
+)
 """Every question that a migration may ask: the names of :class:`topicshift.core.engine.words.Ask` in small letters."""
 
 ROLE = "role:"

@@ -294,6 +294,14 @@ def _explain(error: Any, lines: Mapping[Loc, int], root: type[BaseModel] = Spec)
     return [SpecProblem(path_of(loc), _line(loc, lines), seen, why, do)]
 
 
+_TWO_NOW: Mapping[Loc, str] = {
+    ("approvals", "cutover"): "Write `freeze` (a person says go before anybody is stopped), `certificate` (a person "
+    "accepts the certificate while producers stand still), or both.",
+    ("approvals_cutover",): "Fill in `approvals_freeze` (a person says go before anybody is stopped), "
+    "`approvals_certificate` (a person accepts the certificate while producers stand still), or both.",
+}
+"""What to write for a key that has become two."""
+
 _OF_FIELDS = ("list_type", "dict_type", "model_type", "model_attributes_type")
 
 
@@ -302,6 +310,8 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any], root: type[BaseModel]) 
     shown = _short(value)
     if kind == "extra_forbidden":
         known = fields_at(loc[:-1], root)
+        if loc in _TWO_NOW:
+            return "there is no such key", "It would be passed over in silence.", _TWO_NOW[loc]
         return "there is no such key", "It would be passed over in silence.", did_you_mean(str(loc[-1]), known)
     if kind == "missing":
         about = _description(loc, root)

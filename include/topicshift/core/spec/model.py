@@ -91,15 +91,20 @@ class Sizing(Model):
 
 
 class Window(Model):
-    """When a scheduled migration may start, and for how long."""
+    """When a scheduled migration starts, and when a freeze may begin."""
 
-    cron: str = Field(description="Five cron fields: when a run may start.", examples=["0 2 * * SUN"])
+    cron: str = Field(
+        description="Five cron fields: when a run starts, and the window opens.", examples=["0 2 * * SUN"]
+    )
     timezone: str = Field(
         default="UTC", description="IANA time zone in which the cron is read.", examples=["Europe/Berlin"]
     )
     duration: Duration = Field(
         default=timedelta(hours=2),
-        description="How long the window stays open; no fence is set after it.",
+        description=(
+            "How long the window stays open. A freeze begins only where its whole budget ends before that; a run that "
+            "misses the window waits for the next one."
+        ),
         examples=["2h"],
         json_schema_extra={"default": "2h"},
     )
@@ -145,10 +150,20 @@ class Approvals(Model):
         title="Approve the plan",
         description="A person accepts exactly this plan (its hash) before anything is changed.",
     )
-    cutover: Approval = Field(
+    freeze: Approval = Field(
         default=Approval.REQUIRED,
-        title="Approve the cut-over",
-        description="A person says go just before the producers are stopped.",
+        title="Approve the freeze",
+        description=(
+            "A person says go before anybody is stopped, knowing the predicted freeze, the budget, and who is denied."
+        ),
+    )
+    certificate: Approval = Field(
+        default=Approval.AUTO,
+        title="Approve the certificate",
+        description=(
+            "A person also accepts the drain certificate (or the fence, in `producers_first`) while producers stand "
+            "still. The freeze lasts until the answer, and the budget ends it without one."
+        ),
     )
     retire: Approval = Field(
         default=Approval.REQUIRED,
@@ -358,7 +373,10 @@ class Spec(Model):
     )
     window: Window | None = Field(
         default=None,
-        description="When a scheduled migration may start. It makes a DAG of its own for this file.",
+        description=(
+            "When a freeze may begin, whoever starts the run; left out, at any time. It makes a scheduled DAG of its "
+            "own for this file."
+        ),
         json_schema_extra={"section": _CUTOVER, "form": False},
     )
     approvals: Approvals = Field(
@@ -373,7 +391,7 @@ class Spec(Model):
             "Who may answer which question, and which take two people. Left out: everybody whom Airflow and the "
             "installation policy let answer."
         ),
-        examples=[[{"question": "cutover", "people": ["ada", "grace"], "two_people": True}]],
+        examples=[[{"question": "freeze", "people": ["ada", "grace"], "two_people": True}]],
         json_schema_extra={"section": _CUTOVER},
     )
     producers: list[Producer] = Field(
@@ -471,9 +489,9 @@ class Spec(Model):
                 "Write for instance `30s`, or leave it out.",
                 ("freeze_alarm_after",),
             )
-        if self.window and self.window.duration < self.freeze_budget:
+        if self.window and self.window.duration <= self.freeze_budget:
             yield problem(
-                f"the window ({format_duration(self.window.duration)}) is shorter than the freeze budget "
+                f"the window ({format_duration(self.window.duration)}) is no longer than the freeze budget "
                 f"({format_duration(self.freeze_budget)})",
                 "No freeze could start and end inside it.",
                 "Lengthen the window or shorten the budget.",

@@ -1,14 +1,74 @@
-"""Rules of a maintenance window: which cron expressions and time zones can be used.
+"""Maintenance windows: which cron expressions and time zones can be used, and when a window is open.
 
 croniter and pendulum are imported when they are needed: a DAG file without a window need not pay for them.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 _A_DAY = datetime(2024, 1, 1)  # a leap year, so that 29 February comes
+_SHIFT = timedelta(hours=3)
+"""Clocks are put forward or back by less."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One time for which a window is open, in UTC. ``last``: a freeze that begins later could not end before it closes.
+
+    ``closes`` is the window's duration later than ``opens`` by a clock that knows no summer time.
+    """
+
+    opens: datetime
+    last: datetime
+    closes: datetime
+
+    def is_open(self, now: datetime) -> bool:
+        """Whether a freeze may begin now."""
+        return self.opens <= now < self.last
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A maintenance window: when it opens, in which time zone, and for how long."""
+
+    cron: str
+    timezone: str
+    duration: timedelta
+
+    def opening(self, budget: timedelta, now: datetime) -> Opening:
+        """The first opening in which a freeze of ``budget`` may still begin at ``now`` or later.
+
+        The window opens when Airflow starts the scheduled run: at a local time that summer time leaves out, as much
+        later as the clocks are put forward; at one that comes twice, the second time, or both times where the cron
+        names every hour.
+        """
+        return next(
+            Opening(opens, opens + self.duration - budget, opens + self.duration)
+            for opens in _openings(self.cron, self.timezone, now - self.duration)
+            if opens + self.duration - budget > now
+        )
+
+
+def _openings(cron: str, timezone: str, since: datetime) -> Iterator[datetime]:
+    import pendulum
+    from croniter import croniter  # type: ignore[import-untyped]
+
+    zone = pendulum.timezone(timezone)
+    found: Any = croniter(cron, since.astimezone(zone).replace(tzinfo=None) - _SHIFT)
+    folds = (0, 1) if found.expanded[1] == ["*"] else (1,)
+    known: set[datetime] = set()
+    while True:
+        local = found.get_next(datetime)
+        moments = [zone.convert(local.replace(fold=fold)).astimezone(UTC) for fold in (0, 1)]
+        # Whatever comes after this local time comes later than all that is known up to here.
+        certain = sorted(k for k in known if k < moments[0] - _SHIFT)
+        yield from certain
+        known = known.difference(certain) | {moments[fold] for fold in folds}
 
 
 def cron_problem(cron: str) -> str | None:
@@ -16,7 +76,7 @@ def cron_problem(cron: str) -> str | None:
     fields = cron.split()
     if len(fields) != 5:
         return f"it has {len(fields)} field{'' if len(fields) == 1 else 's'}, not five"
-    from croniter import CroniterBadDateError, CroniterError, croniter  # type: ignore[import-untyped]
+    from croniter import CroniterBadDateError, CroniterError, croniter
 
     try:
         croniter(cron, _A_DAY).get_next(datetime)
