@@ -22,6 +22,7 @@ import click
 from topicshift import __version__
 from topicshift.commands.common import EXIT_INTERRUPTED, EXIT_UNKNOWN, EXIT_USAGE
 from topicshift.core.errors import TopicshiftError, Unreadable
+from topicshift.core.text import printable
 
 COMMANDS: dict[str, str] = {
     "lint": "Check spec files without touching a cluster.",
@@ -170,7 +171,7 @@ def _one_line(exc: BaseException) -> str:
 
 def _tell(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        click.echo(f"topicshift: {message}", err=True)
+        click.echo(f"topicshift: {printable(message)}", err=True)
 
 
 def _tell_script(words: Sequence[str], kind: str, message: str, exit_code: int) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from topicshift.commands.audit import to_jsonl
+from topicshift.core.proof.bundle import trail_lines
 from topicshift.testing.fake_journal import FakeJournal
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -24,7 +24,7 @@ def test_the_recipe_accepts_an_export_and_refuses_a_changed_one(tmp_path: Path) 
         export.write_text(text, encoding="utf-8")
         return subprocess.run([sys.executable, "-c", recipe, str(export)], capture_output=True).returncode
 
-    good = to_jsonl(*journal.trail(claim.migration_id))
+    good = trail_lines(*journal.trail(claim.migration_id))
     assert check(good) == 0
     assert check(good.replace("user:ann", "user:bob")) != 0
     assert check("\n".join(good.splitlines()[1:])) != 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import finish, open_context, told
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.spec.cutover import Cutover
@@ -46,7 +46,7 @@ def command(
                 answer({"migration": ctx.row.migration_id, **told(decision)})
             else:
                 name = decision.act or decision.ask or ""
-                click.echo(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
+                tell(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
             return EXIT_OK
         with ctx.recorded("topicshift advance"):
             outcome = advance(ctx, until=Step(until) if until else None, patience_s=patience)

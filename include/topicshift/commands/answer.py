@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import open_context, person
 from topicshift.core.errors import Refused
 
@@ -71,5 +71,5 @@ def command(
         if as_json:
             answer({**result, "by": person()})
         else:
-            click.echo(f"{ctx.row.migration_id}: {question}: {said} by {person()}, about {now}")
+            tell(f"{ctx.row.migration_id}: {question}: {said} by {person()}, about {now}")
         return EXIT_OK

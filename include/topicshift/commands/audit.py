@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +12,22 @@ import click
 from topicshift.commands.common import (
     EXIT_NO,
     EXIT_OK,
+    EXIT_UNKNOWN,
     answer,
+    file_option,
     journal_option,
     json_option,
     open_journal,
     say,
+    tell,
 )
-from topicshift.core.errors import SpecError, Unreadable
-from topicshift.core.files import write_whole
+from topicshift.core.errors import NotFound, SpecError, Transient
+from topicshift.core.text import one_line
 
 if TYPE_CHECKING:
+    from topicshift.adapters.journal import SqlJournal
     from topicshift.core.proof.audit import ChainHead
-    from topicshift.ports import EventRow
+    from topicshift.ports import EventRow, StepRow
 
 
 @click.group(help="Verify or export the audit trail of a migration. See docs/audit.md for what a trail proves.")
@@ -32,84 +35,127 @@ def command() -> None:
     """The two subcommands are below."""
 
 
-@command.command(help="Check every row of a trail, and the steps against it. Exit code 0 intact, 3 broken.")
-@click.argument("migration")
+@command.command(
+    help="Check every row of a trail, and the steps against it: of a MIGRATION in the journal, or of a BUNDLE, a file "
+    "that audit export --out made, for which neither journal nor Airflow is needed. Exit code 0 intact, 3 broken."
+)
+@click.argument("migration", metavar="MIGRATION|BUNDLE")
 @click.option(
     "--head",
     "known_head",
     metavar="COUNT:HASH",
     help="The end of the trail as it was noted elsewhere earlier; everything up to it must still be as it was.",
 )
+@file_option("--public-key", help="PEM file with the key by which the bundle must be signed.")
 @journal_option
 @json_option
-def verify(migration: str, known_head: str | None, journal_url: str | None, as_json: bool) -> int:
-    """Name every broken row."""
+def verify(
+    migration: str, known_head: str | None, public_key: Path | None, journal_url: str | None, as_json: bool
+) -> int:
+    """Name every broken row, and every file of a bundle that is not what was exported."""
+    noted = None if known_head is None else _head(known_head)
+    if _is_file(migration):
+        from topicshift.commands.bundle import judge
+
+        found = judge(Path(migration), public_key, noted)
+    elif public_key is not None:
+        raise NotFound(f"{migration}: there is no such file, and --public-key is for a bundle. Name the bundle.")
+    else:
+        found = _judge(migration, journal_url, noted)
+    if as_json:
+        answer(found)
+        return EXIT_NO if found["broken"] else EXIT_OK
+    lines = found["broken"]
+    if lines:
+        tell(f"{migration}: BROKEN: {len(lines)} place{'' if len(lines) == 1 else 's'}")
+        for line in lines:
+            tell(f"  {one_line(line)}")
+        kept = "the database" if "problems" in found else "the file"
+        say(f"Keep {kept} as it is and compare it with a backup; docs/audit.md says what each kind means.")
+        return EXIT_NO
+    tell(f"{migration}: intact: {found['events']} events, head {found['head']}")
+    for line in found.get("notes", ()):
+        tell(f"  {one_line(line)}")
+    return EXIT_OK
+
+
+def _judge(migration: str, journal_url: str | None, noted: ChainHead | None) -> dict[str, Any]:
     from topicshift.core.proof import audit
 
-    noted = None if known_head is None else _head(known_head)
     journal = open_journal(journal_url)
     try:
-        head, events = journal.trail(migration)
-        steps = journal.steps(migration)
+        head, events, steps = snapshot(journal, migration)
     finally:
         journal.close()
     problems = audit.verify(events, head, migration_id=migration)
     lines = [p.line() for p in problems] + audit.verify_steps(steps, events)
     if noted is not None:
         lines += audit.verify_noted(events, noted)
-    if as_json:
-        answer(
-            {
-                "migration": migration,
-                "intact": not lines,
-                "events": len(events),
-                "head": f"{head.count}:{head.hash}",
-                "problems": [p.model_dump(mode="json") for p in problems],
-                "broken": lines,
-            }
-        )
-    elif lines:
-        click.echo(f"{migration}: BROKEN: {len(lines)} place{'' if len(lines) == 1 else 's'}")
-        for line in lines:
-            click.echo(f"  {line}")
-        say("Keep the database as it is and compare it with a backup; docs/audit.md says what each kind means.")
-    else:
-        click.echo(f"{migration}: intact: {len(events)} events, head {head.count}:{head.hash}")
-    return EXIT_NO if lines else EXIT_OK
+    return {
+        "migration": migration,
+        "intact": not lines,
+        "events": len(events),
+        "head": f"{head.count}:{head.hash}",
+        "problems": [p.model_dump(mode="json") for p in problems],
+        "broken": lines,
+    }
 
 
-@command.command(help="Print a trail: one JSON object a line, or as text for people. Verified first.")
+def snapshot(journal: SqlJournal, migration: str) -> tuple[ChainHead, list[EventRow], list[StepRow]]:
+    """Trail and steps of one moment, also while the migration runs."""
+    for _ in range(20):
+        head, events = journal.trail(migration)
+        steps = journal.steps(migration)
+        if journal.trail(migration)[0] == head:
+            return head, events, steps
+    raise Transient(f"The trail of {migration} grows faster than it can be read. Try again.")
+
+
+@command.command(
+    help="Print a trail: one JSON object a line, or as text for people. Verified first. With --out: one archive with "
+    "trail, evidence and report, which audit verify checks without a journal."
+)
 @click.argument("migration")
 @click.option("--format", "form", type=click.Choice(["jsonl", "text"]), default="jsonl", show_default=True)
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of stdout.")
+@file_option("--out", help="Write a bundle, a ZIP archive, instead of printing the trail.")
+@file_option("--key", help="PEM file with the Ed25519 key that signs the bundle.")
+@click.option(
+    "--key-conn-id", metavar="ID", help="Airflow connection with that key, as its password or in extra.key_file."
+)
 @journal_option
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-def export(migration: str, form: str, output: Path | None, journal_url: str | None, as_json: bool) -> int:
-    """A trail that is broken is exported all the same, with exit code 3."""
+def export(
+    migration: str,
+    form: str,
+    out: Path | None,
+    key: Path | None,
+    key_conn_id: str | None,
+    journal_url: str | None,
+    as_json: bool,
+) -> int:
+    """A trail that is broken is exported all the same, with exit code 3; one without all its evidence with 4."""
     from topicshift.core.proof import audit
+    from topicshift.core.proof.bundle import trail_lines
 
+    if out is None and (key or key_conn_id):
+        raise SpecError("--key and --key-conn-id sign a bundle. Give --out FILE as well.")
+    missing: list[str] = []
     journal = open_journal(journal_url)
     try:
-        head, events = journal.trail(migration)
+        head, events, steps = snapshot(journal, migration)
+        if out is None:
+            lines = as_json or form == "jsonl"
+            click.echo(trail_lines(head, events) if lines else to_text(migration, head, events), nl=False)
+        else:
+            from topicshift.commands.bundle import make
+
+            missing = make(journal.current(migration), head, events, steps, out, key, key_conn_id)
     finally:
         journal.close()
-    text = to_jsonl(head, events) if as_json or form == "jsonl" else to_text(migration, head, events)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
-        say(f"{len(events)} events written to {output}")
     problems = audit.verify(events, head, migration_id=migration)
     for problem in problems:
         say(f"BROKEN: {problem.line()}")
-    return EXIT_NO if problems else EXIT_OK
-
-
-def to_jsonl(head: ChainHead, events: list[EventRow]) -> str:
-    """The events as JSON lines, and a last line with the head, so that a cut file shows."""
-    lines = [json.dumps(asdict(event), ensure_ascii=False) for event in events]
-    lines.append(json.dumps({"head": {"count": head.count, "hash": head.hash}}))
-    return "\n".join(lines) + "\n"
+    return EXIT_NO if problems else EXIT_UNKNOWN if missing else EXIT_OK
 
 
 def to_text(migration: str, head: ChainHead, events: list[EventRow]) -> str:
@@ -118,7 +164,7 @@ def to_text(migration: str, head: ChainHead, events: list[EventRow]) -> str:
     for event in events:
         out.append(f"{event.seq:>5}  {event.at}  {event.kind}  by {event.actor}, epoch {event.epoch}")
         out += [f"       {line}" for line in _flat(event.data)]
-    return "\n".join(out) + "\n"
+    return "\n".join(map(one_line, out)) + "\n"
 
 
 def _flat(data: Mapping[str, Any], before: str = "") -> list[str]:
@@ -141,8 +187,8 @@ def _head(text: str) -> ChainHead:
     return ChainHead(count=int(count), hash=digest)
 
 
-def _write(output: Path, text: str) -> None:
+def _is_file(name: str) -> bool:
     try:
-        write_whole(output, text)
-    except OSError as exc:
-        raise Unreadable(f"{output} cannot be written: {exc.strerror}. Name a file in a folder of yours.") from None
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import open_context
 
 
@@ -41,7 +41,7 @@ def command(
         if as_json:
             answer(said)
         else:
-            click.echo(f"{said['migration']}: {said['state']}")
+            tell(f"{said['migration']}: {said['state']}")
             for line in said["left"]:
-                click.echo(f"  left to do: {line}")
+                tell(f"  left to do: {line}")
         return EXIT_OK

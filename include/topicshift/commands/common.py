@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from topicshift.core.errors import SpecError
+from topicshift.core.text import one_line, printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,7 +188,7 @@ def answer(value: Any) -> None:
     """Print ``value`` as JSON on stdout. Pydantic models are dumped by their own rules."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False, default=_plain)))
 
 
 def _plain(value: Any) -> Any:
@@ -200,9 +201,21 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def tell(message: str) -> None:
+    """A line (or more) of the answer for people, on stdout."""
+    click.echo(printable(message))
+
+
 def say(message: str) -> None:
     """One line of talk on stderr."""
-    click.echo(message, err=True)
+    click.echo(printable(message), err=True)
+
+
+def escape(text: str) -> str:
+    """Text from outside for a console of rich: no markup, no control sequence and no further line comes out of it."""
+    from rich.markup import escape as escape_markup
+
+    return escape_markup(one_line(text))
 
 
 def console() -> Console:
@@ -214,8 +227,6 @@ def console() -> Console:
 
 def show_findings(findings: list[Finding], out: Console) -> None:
     """Print findings, the blocking ones first, each with what was seen, why it matters and what to do."""
-    from rich.markup import escape
-
     weight = {"error": 0, "warning": 1, "info": 2}
     colour = {"error": "bold red", "warning": "yellow", "info": "cyan"}
     for finding in sorted(findings, key=lambda f: (not f.blocks, weight[f.level.value], f.code, f.subject)):

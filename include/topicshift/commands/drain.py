@@ -15,6 +15,7 @@ from topicshift.commands.common import (
     EXIT_USAGE,
     console,
     duration_option,
+    escape,
     file_option,
     kafka_options,
     say,
@@ -22,6 +23,7 @@ from topicshift.commands.common import (
 from topicshift.commands.drain_options import fence_of_file, inputs_of_options
 from topicshift.core.errors import TopicshiftError, Unreadable
 from topicshift.core.kafka.partitions import listed
+from topicshift.core.text import printable_json
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -207,10 +209,10 @@ def with_transactions(certificate: DrainCertificate, connection: Connection) -> 
 def print_json(certificate: DrainCertificate) -> None:
     """The certificate as ``model_dump_json(indent=2)`` has it, a group at a time, so that memory stays bounded."""
     if not certificate.groups:
-        click.echo(certificate.model_dump_json(indent=2))
+        click.echo(printable_json(certificate.model_dump_json(indent=2)))
         return
     before, after = _halves(certificate, "groups")
-    click.echo(before + "[", nl=False)
+    click.echo(printable_json(before) + "[", nl=False)
     # Groups share their rows (nearly all stand at the end), so each row is written out once.
     rows: dict[int, str] = {}
     for number, group in enumerate(certificate.groups):
@@ -221,7 +223,8 @@ def print_json(certificate: DrainCertificate) -> None:
         separator = ",\n" + " " * 8
         inner = "\n" + " " * 8 + separator.join([rows[id(r)] for r in group.partitions]) + "\n      "
         text = head.replace("\n", "\n    ") + "[" + (inner if group.partitions else "") + "]"
-        click.echo((",\n    " if number else "\n    ") + text + tail.replace("\n", "\n    "), nl=False)
+        text += tail.replace("\n", "\n    ")
+        click.echo((",\n    " if number else "\n    ") + printable_json(text), nl=False)
     click.echo("\n  ]" + after)
 
 
@@ -239,7 +242,6 @@ def print_text(certificate: DrainCertificate) -> None:
     """A table of the groups, and below it every reason with its remedy. It tells nothing that the JSON does not."""
     import time
 
-    from rich.markup import escape
     from rich.table import Table
 
     from topicshift.core.drain.certificate import Verdict

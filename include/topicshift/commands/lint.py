@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_USAGE, answer, json_option, say
+from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_USAGE, answer, json_option, say, tell
 from topicshift.core.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
     else:
         for result in results:
             verdict = "ok" if result["ok"] else "cannot run"
-            click.echo(result["message"] if result["problems"] else f"{result['file']}: {verdict}: {result['message']}")
+            tell(result["message"] if result["problems"] else f"{result['file']}: {verdict}: {result['message']}")
         say(f"{len(results)} spec{'' if len(results) == 1 else 's'}, {len(bad)} with problems")
     if any(r["problems"] for r in bad):
         return EXIT_USAGE

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_UNKNOWN, answer, open_journal, say
+from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_UNKNOWN, answer, open_journal, say, tell
 from topicshift.core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -115,7 +115,5 @@ def finish(ctx: MigrationContext, outcome: Outcome, *, as_json: bool) -> int:
     if as_json:
         answer(said)
     else:
-        import click
-
-        click.echo(text)
+        tell(text)
     return code

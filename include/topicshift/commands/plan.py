@@ -13,6 +13,7 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     answer,
     console,
+    escape,
     file_option,
     journal_option,
     kafka_options,
@@ -111,7 +112,6 @@ def _journal(url: str | None) -> SqlJournal | None:
 
 
 def _show(plan: Plan) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     out = console()

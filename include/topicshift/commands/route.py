@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, answer, console, kafka_options, say
+from topicshift.commands.common import EXIT_NO, answer, console, escape, kafka_options, say
 from topicshift.core.errors import Refused, SpecError, Unreadable
 from topicshift.core.kafka.rules import topic_name_problem
 
@@ -74,7 +74,6 @@ def time_text(ms: int) -> str:
 
 
 def _print(one: Mapping[str, Any]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     out = console()

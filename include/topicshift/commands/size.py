@@ -18,6 +18,7 @@ from topicshift.commands.common import (
     answer,
     console,
     duration_option,
+    escape,
     file_option,
     kafka_options_if_wanted,
     read_impact,
@@ -209,7 +210,6 @@ def _with_option(bound: str) -> str:
 
 
 def _show(asked: SizingInput, rates: MeasuredRates | None, result: SizingResult) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     out = console()

@@ -13,6 +13,7 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     answer,
     console,
+    escape,
     journal_option,
     kafka_options_if_wanted,
     open_journal,
@@ -216,7 +217,6 @@ def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:
 
 
 def _table(found: Sequence[dict[str, Any]], out: Console) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -237,7 +237,6 @@ def _table(found: Sequence[dict[str, Any]], out: Console) -> None:
 
 
 def _page(one: dict[str, Any], out: Console) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     out.print(f"[bold]{escape(one['migration'])}[/]  {escape(one['source'])} to {escape(one['target'])}")

@@ -103,14 +103,8 @@ def _load_pem(context: ssl.SSLContext, chain: bytes, key: bytes, password: str |
 
 
 def _pkcs12(file: Path, password: str) -> tuple[bytes, bytes]:
-    try:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
-    except ImportError:
-        raise SpecError(
-            "ssl.keystore.location names a PKCS12 file; reading producers and transactions from the broker needs the "
-            "Python package cryptography for that. Install it, or use PEM files "
-            "(ssl.certificate.location, ssl.key.location)."
-        ) from None
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
     key, certificate, more = pkcs12.load_key_and_certificates(file.read_bytes(), password.encode() or None)
     if key is None or certificate is None:
         raise ValueError(f"{file.name} holds no private key with its certificate")

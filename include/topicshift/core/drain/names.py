@@ -8,8 +8,9 @@ import re
 
 def file_name(consumer: str) -> str:
     """A consumer's name as part of a file name: readable, and different for different names."""
-    safe = re.sub(r"[^A-Za-z0-9_-]", "-", consumer)
-    return safe if safe == consumer else f"{safe}-{hashlib.sha256(consumer.encode()).hexdigest()[:8]}"
+    safe = re.sub(r"[^A-Za-z0-9_-]", "-", consumer)[:80]
+    digest = hashlib.sha256(consumer.encode(errors="surrogatepass")).hexdigest()
+    return safe if safe == consumer else f"{safe}-{digest[:8]}"
 
 
 def suffix(consumer: str = "") -> str:

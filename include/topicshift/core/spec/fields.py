@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from topicshift.core.kafka.rules import principal_problem, topic_name_problem
+from topicshift.core.text import unseen
 
 KINDS = ("route", "manual")
 """The kinds of participant for which a controller exists."""
@@ -48,8 +49,18 @@ def _topic(value: str) -> str:
     return value
 
 
+def _name(value: str) -> str:
+    if unseen(value):
+        raise problem(
+            f"{value!r} holds a character that cannot be seen",
+            "The name is shown in questions, logs and on pages, and could look there like another one.",
+            "Write it without control characters and marks of direction.",
+        )
+    return value
+
+
 def _principal(value: str) -> str:
-    wrong = principal_problem(value)
+    wrong = principal_problem(_name(value))
     if wrong:
         raise problem(
             f"{value!r} is no Kafka principal: {wrong}",
@@ -91,6 +102,7 @@ def _header(value: str) -> str:
 
 
 Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern": r"^[a-zA-Z0-9._-]{1,249}$"})]
+Name = Annotated[str, AfterValidator(_name)]
 Kind = Annotated[str, AfterValidator(_kind), Field(json_schema_extra={"enum": list(KINDS)})]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]

@@ -20,7 +20,7 @@ from topicshift.core.sizing.sizing import MOST, SizingInput, least
 from topicshift.core.spec.answers import AnswerRule, double
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.duration import Duration, format_duration
-from topicshift.core.spec.fields import Header, Kind, Location, Principal, Topic, did_you_mean, problem, raise_all
+from topicshift.core.spec.fields import Header, Kind, Location, Name, Principal, Topic, did_you_mean, problem, raise_all
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
@@ -175,7 +175,7 @@ class Approvals(Model):
 class Producer(Model):
     """An application that writes to the source."""
 
-    name: str = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    name: Name = Field(min_length=1, description="The application's name; a route client uses it as its own.")
     kind: Kind = Field(
         default="route",
         description="Who stops and starts it: `route` (it follows the route topic) or `manual` (a person).",
@@ -192,12 +192,12 @@ class Producer(Model):
 class Consumer(Model):
     """An application that reads the source."""
 
-    name: str = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    name: Name = Field(min_length=1, description="The application's name; a route client uses it as its own.")
     kind: Kind = Field(
         default="route",
         description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
     )
-    group: str = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+    group: Name = Field(min_length=1, description="The consumer group whose commits prove what was read.")
     stored_offsets: Literal["none", "handled"] | None = Field(
         default=None,
         description=(
@@ -211,7 +211,7 @@ class Consumer(Model):
 class Reader(Model):
     """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
 
-    name: str = Field(min_length=1, description="The reader's name, as certificates show it.")
+    name: Name = Field(min_length=1, description="The reader's name, as certificates show it.")
     kind: Literal["spark_checkpoint", "connect", "evidence_file"] = Field(
         description=(
             "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `connect`: a connector of a "
@@ -232,7 +232,7 @@ class Reader(Model):
 class NamedGroup(Model):
     """A group, and the reason why it is named here (it goes into the audit trail)."""
 
-    group: str = Field(min_length=1, description="The group's id.")
+    group: Name = Field(min_length=1, description="The group's id.")
     reason: str = Field(min_length=3, description="Why, for the audit trail.")
 
 
