@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from topicshift.adapters.bundle import _THEN
 from topicshift.adapters.evidence import evidence_from_env
 from topicshift.adapters.journal import SqlJournal
+from topicshift.core.proof.bundle import sha256
+from topicshift.ports import Claim
 from topicshift.reporting.run_report import write_report
 
 PEM, PKCS8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -140,7 +142,6 @@ def test_whatever_was_changed_is_named(change: Any, said: str, bundle: Path, key
 
 def test_a_bundle_that_was_made_anew_over_a_changed_trail_is_found(bundle: Path, tmp_path: Path, run: Any) -> None:
     """Whoever cannot sign can still make hashes: the chain breaks, and the signature does not fit any more."""
-    from topicshift.core.proof.bundle import sha256
 
     def change(files: dict[str, bytes]) -> None:
         files["trail.jsonl"] = files["trail.jsonl"].replace(b"user:ann", b"user:bob")
@@ -201,6 +202,22 @@ def test_the_trail_that_was_rewritten_since_the_run_is_found(migration: str, tmp
     assert run("audit", "export", migration, "--out", str(out))[0] == 0
     code, said, _ = run("audit", "verify", str(out))
     assert code == 3 and "evidence/audit.jsonl: changed: row 3" in said
+
+
+def test_a_certificate_that_was_changed_before_the_export_is_found(migration: str, tmp_path: Path, run: Any) -> None:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
+    row = journal.current(migration)
+    certificate = b'{"verdict": "drained"}'
+    evidence_from_env().write(migration, "drain_certificate.json", certificate)
+    journal.finish(Claim(migration, row.epoch, row.owner), "certificate", {"sha256": sha256(certificate)})
+    journal.close()
+    out = tmp_path / "audit.zip"
+    assert run("audit", "export", migration, "--out", str(out))[0] == 0
+    assert run("audit", "verify", str(out))[0] == 0
+    evidence_from_env().write(migration, "drain_certificate.json", certificate + b" ")
+    assert run("audit", "export", migration, "--out", str(out))[0] == 0
+    code, said, _ = run("audit", "verify", str(out))
+    assert code == 3 and "step certificate: no certificate in evidence/" in said
 
 
 def test_a_broken_trail_is_exported_and_says_so(migration: str, tmp_path: Path, run: Any) -> None:

@@ -140,7 +140,7 @@ def check_trail(manifest: Manifest, files: Mapping[str, bytes]) -> tuple[list[Ev
     if head != manifest.head:
         lines.append(f"{TRAIL}: changed: it ends at {head.count}:{head.hash[:12]}..., the manifest says otherwise")
     lines += [f"{TRAIL}: {p.line()}" for p in audit.verify(events, manifest.head, migration_id=manifest.migration_id)]
-    lines += [f"{STEPS}: {line}" for line in _check_steps(files.get(STEPS, b"[]"), events)]
+    lines += [f"{STEPS}: {line}" for line in _check_steps(manifest, files.get(STEPS, b"[]"), events)]
     copy = files.get(f"{EVIDENCE}audit.jsonl")
     if copy is not None:
         lines += _check_copy(copy, events)
@@ -178,11 +178,23 @@ def _event(value: Any) -> EventRow:
     return event
 
 
-def _check_steps(data: bytes, events: Sequence[EventRow]) -> list[str]:
+def _check_steps(manifest: Manifest, data: bytes, events: Sequence[EventRow]) -> list[str]:
     try:
-        return audit.verify_steps([StepRow(**row) for row in json.loads(data)], events)
+        steps = [StepRow(**row) for row in json.loads(data)]
+        return [*audit.verify_steps(steps, events), *_check_certificates(manifest, steps)]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return [f"unreadable: it holds no rows of steps ({type(error).__name__})"]
+
+
+def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[str]:
+    """The journal has the hash of each certificate as the run wrote it, before anybody made a bundle."""
+    hashes = {file.sha256 for file in manifest.files if file.name.startswith(f"{EVIDENCE}drain_certificate")}
+    return [
+        f"step {step.step}: no certificate in {EVIDENCE} has the SHA-256 {str(step.data.get('sha256'))[:12]}... of the run"
+        for step in steps
+        if step.step.partition(":")[0] == "certificate" and step.state == "done"
+        if step.data.get("sha256", "") not in {"", *hashes}
+    ]
 
 
 def _check_copy(data: bytes, events: Sequence[EventRow]) -> list[str]:
