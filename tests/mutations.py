@@ -401,6 +401,55 @@ MUTATIONS = (
         "if False:",
         ("tests/unit/test_audit.py",),
     ),
+    Mutation(
+        "bundle: a file that was added is no matter",
+        CORE + "proof/bundle.py",
+        "for name in sorted(found.keys() - listed.keys())]",
+        "for name in ()]",
+        ("tests/unit/cli/test_cli_bundle.py",),
+    ),
+    Mutation(
+        "bundle: any signature will do",
+        "include/topicshift/adapters/bundle.py",
+        "    except InvalidSignature:\n        return False",
+        "    except InvalidSignature:\n        return True",
+        ("tests/unit/cli/test_cli_bundle.py",),
+    ),
+    Mutation(
+        "bundle: evidence that is missing is a yes",
+        "include/topicshift/commands/audit.py",
+        "EXIT_UNKNOWN if missing else EXIT_OK",
+        "EXIT_OK",
+        ("tests/unit/cli/test_cli_bundle.py",),
+    ),
+    Mutation(
+        "names: a terminal gets what a group is called",
+        CORE + "text.py",
+        "    return _UNSEEN.sub(lambda found: found[0].encode",
+        "    return text or _UNSEEN.sub(lambda found: found[0].encode",
+        ("tests/unit/test_names_fuzzed.py",),
+    ),
+    Mutation(
+        "watch: what cannot be read ends a finding",
+        CORE + "proof/watch.py",
+        "ended = [] if blind else",
+        "ended = [] if False else",
+        ("tests/unit/test_watch.py",),
+    ),
+    Mutation(
+        "watch: the deleted source is not looked for",
+        "include/topicshift/acts/watch.py",
+        "found = [] if info is None else [risen",
+        "found = [] if True else [risen",
+        ("tests/unit/test_watch.py",),
+    ),
+    Mutation(
+        "retirement: nothing is kept of the source",
+        "include/topicshift/acts/retire.py",
+        "    keep_last_look(ctx, info)\n",
+        "",
+        ("tests/unit/test_watch.py",),
+    ),
 )
 
 

@@ -31,6 +31,7 @@ from topicshift.core.engine.words import STEPS, Step  # noqa: E402
 from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
 from topicshift.core.policy.model import Installation  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
+from topicshift.core.proof.watch import CODES as WATCH  # noqa: E402
 from topicshift.core.spec.answers import AnswerRule  # noqa: E402
 from topicshift.core.spec.duration import format_duration  # noqa: E402
 from topicshift.core.spec.io import load_spec  # noqa: E402
@@ -198,7 +199,7 @@ def findings_page() -> str:
         "is shown to whoever approves, an **info** explains. That a check finds nothing is never a promise.",
     ]
     section = ""
-    for doc in sorted((*all_codes(), *RETIREMENT, *IMPACT), key=lambda d: d.code):
+    for doc in sorted((*all_codes(), *RETIREMENT, *WATCH, *IMPACT), key=lambda d: d.code):
         if _SCOPES[doc.code[2]] != section:
             section = _SCOPES[doc.code[2]]
             out += ["", f"## {section}", "", "| code | level | what it says | what to do |", "|---|---|---|---|"]

@@ -99,6 +99,15 @@ Runs daily and by hand: {STEPS[Step.RETIRE].what}. A source is deleted only when
 yes before it, unless the spec wants none. This cannot be undone.
 """
 
+WATCH_DOC = """\
+### Watch the sources of finished migrations
+
+Every hour, read-only. Until a source is retired: whether somebody writes to it, a group reads it again, a commit was set back, or the
+topic was deleted or made anew. Commits that the brokers forget are told and no fault: the drain certificate keeps them. For 30 days
+after the deletion: whether the topic is there again, and who that may have been, as well as Kafka allows. A new finding is an event
+in the audit trail, and stands in `topicshift status MIGRATION` until it is over; the task is red while somebody has to see to it.
+"""
+
 TASKS = {
     "plan.read_spec": "Reads the spec from the form or the file, checks it, and locks source and target for this run. "
     "A second run for the same topic is refused here, with the owner's name.",
@@ -139,6 +148,9 @@ TASKS = {
     "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
     "rollback.roll_back": "Asks a person for exactly this type of rollback, then puts producers and groups back on the source, lifts the fence, restores the retention and "
     "deletes the empty target. The target is looked at again while producers stand still.",
+    "find_watched": "Lists the finished migrations whose source is watched: until 30 days after its deletion, or until "
+    "another migration has the topic.",
+    "look": "Looks at one source and writes down what is new. Changes nothing on the cluster.",
     "retire.find_due": "Lists the finished migrations whose source still exists.",
     "retire.check": "Looks for anything that speaks against deleting the source: readers, writers, another topic id, "
     "retention not passed, anything that cannot be read.",

@@ -7,6 +7,7 @@ from typing import Any
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import lift
+from topicshift.acts.last_look import keep_last_look
 from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.drain.discovery import moved, reads
 from topicshift.core.engine.decision import Decision
@@ -135,6 +136,7 @@ def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None
         return
     if not same_topic_id(info.topic_id, topic_id):
         raise Refused(f"{source} is another topic by now ({info.topic_id}, not {topic_id}); it is not deleted.")
+    keep_last_look(ctx, info)
     ctx.check_seat()
     ctx.admin.delete_topic(source)
 

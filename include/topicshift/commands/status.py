@@ -120,6 +120,7 @@ def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], 
         "freeze": freeze,
         "rollback": way_back,
         "waits_for": progress.waits_for(known, [(e.kind, e.data) for e in events]),
+        "watch": _watch(steps),
         "last_event": _last(events),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
@@ -206,6 +207,13 @@ def _why_not(ask: Callable[[], Any]) -> str | None:
     return None
 
 
+def _watch(steps: Sequence[StepRow]) -> list[dict[str, Any]]:
+    """What the watch over the source has found and what still holds, each with the time since when."""
+    row = next((s for s in steps if s.step == "watch"), None)
+    found = row.data.get("found", ()) if row is not None else ()
+    return [{k: one.get(k) for k in ("code", "level", "subject", "seen", "do", "since")} for one in found]
+
+
 def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:
     if not events:
         return None
@@ -259,6 +267,10 @@ def _page(one: dict[str, Any], out: Console) -> None:
     ):
         table.add_row(name, value)
     out.print(table)
+    for found in one["watch"]:
+        style = "bold red" if found["level"] == "error" else "yellow"
+        out.print(f"[{style}]{found['code']}[/] since {found['since']}: {escape(str(found['seen']))}")
+        out.print(f"  do: {escape(str(found['do']))}")
 
 
 def _state(one: dict[str, Any]) -> str:

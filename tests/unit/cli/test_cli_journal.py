@@ -120,6 +120,18 @@ def test_an_unknown_migration_is_2(words: list[str], migration: Claim, run: Any)
     assert "paymnts" in err
 
 
+def test_status_shows_what_the_watch_has_found(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    assert json.loads(run("status", migration.migration_id, "--json")[1])["migrations"][0]["watch"] == []
+    found = {"key": "TS605 nightly", "code": "TS605", "level": "error", "subject": "nightly", "since": "2026-01-02"}
+    found |= {"seen": "It reads on [bold]payments.", "do": "Point it to the target."}
+    journal.finish(migration, "watch", {"found": [found], "at": "2026-01-02"})
+    code, out, _ = run("status", migration.migration_id)
+    assert code == 0
+    assert "TS605 since 2026-01-02: It reads on [bold]payments." in out and "do: Point it to the target." in out
+    [one] = json.loads(run("status", migration.migration_id, "--json")[1])["migrations"][0]["watch"]
+    assert one == {k: v for k, v in found.items() if k != "key"}
+
+
 def test_status_tells_step_owner_freeze_and_what_it_waits_for(journal: SqlJournal, migration: Claim, run: Any) -> None:
     code, out, _ = run("status", "--json")
     [one] = json.loads(out)["migrations"]

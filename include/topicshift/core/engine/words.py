@@ -63,11 +63,12 @@ class Row(StrEnum):
     ROLLBACK = "rollback"
     SCREAM_TEST = "scream_test"
     DELETE_SOURCE = "delete_source"
+    WATCH = "watch"
     QUESTION = "ask"
 
 
 READ_ONLY_ROWS: Final = frozenset(
-    {Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.QUESTION}
+    {Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.WATCH, Row.QUESTION}
 )
 """Rows that record an observation or an answer. Every other row changes something and makes its migration active."""
 
@@ -302,6 +303,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
 BESIDE: Final[Mapping[Row, tuple[str, str]]] = {
     Row.ROLLBACK: ("rollback", "producers and groups back on the source"),
     Row.TARGET_DENY: ("rollback", "DENY on the target"),
+    Row.WATCH: ("watch", "what the watch over the source has found"),
     Row.QUESTION: ("question", "a person's answer"),
 }
 """Rows that belong to no step: what they belong to, and what each is for a person."""

@@ -190,7 +190,7 @@ def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[st
     """The journal has the hash of each certificate as the run wrote it, before anybody made a bundle."""
     hashes = {file.sha256 for file in manifest.files if file.name.startswith(f"{EVIDENCE}drain_certificate")}
     return [
-        f"step {step.step}: no certificate in {EVIDENCE} has the SHA-256 {str(step.data.get('sha256'))[:12]}... of the run"
+        f"step {step.step}: no certificate in {EVIDENCE} has the run's SHA-256, {str(step.data.get('sha256'))[:12]}..."
         for step in steps
         if step.step.partition(":")[0] == "certificate" and step.state == "done"
         if step.data.get("sha256", "") not in {"", *hashes}
