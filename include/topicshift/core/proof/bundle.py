@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -21,7 +21,7 @@ from topicshift.core.proof.audit import ChainHead
 from topicshift.core.rows import EventRow, MigrationRow, StepRow
 from topicshift.core.text import printable_json
 
-FORMAT = "topicshift-audit-bundle/1"
+FORMAT: Final = "topicshift-audit-bundle/1"
 MANIFEST, SIGNATURE, PUBLIC_KEY = "manifest.json", "manifest.sig", "manifest.pub"
 """The file with the hashes, its Ed25519 signature (64 bytes), and the key that fits it (PEM); not in the manifest."""
 
