@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from lab.airflow_api import AirflowApi, AirflowError
-from lab.demo_view import View, duration_table, proof_table, steps_from
+from lab.demo_view import ASKS, View, duration_table, proof_table, steps_from
 from lab.load_life import Life
 from lab.load_proof import placement, prove
 from lab.rights import allow, consumer_rights, grant, producer_rights
@@ -98,10 +98,10 @@ class Migration:
         while True:
             run = self.api.dag_run(self.dag_id, self.run_id)
             tasks = self.api.task_instances(self.dag_id, self.run_id)
+            self._questions(tasks)
             self.view.steps = steps_from(tasks)
             self.view.freeze = freeze_words(self.life)
             self._lags()
-            self._questions(tasks)
             self._waits(tasks)
             live.update(self.view)
             self.life.check_alive()
@@ -135,10 +135,13 @@ class Migration:
             self.view.waits = f"(the screen could not read the lag: {error})"
 
     def _questions(self, tasks: list[dict[str, Any]]) -> None:
-        if not any(t["state"] == "awaiting_input" for t in tasks):
+        if not any(t["state"] == "deferred" for t in tasks):
             return
         for question in self.api.hitl_pending(self.dag_id, self.run_id):
             task_id = question["task_instance"]["task_id"]
+            for task in tasks:
+                if task["task_id"] == task_id and task["state"] == "deferred":
+                    task["state"] = ASKS
             key = f"{task_id}:{question['task_instance'].get('try_number')}:{question.get('created_at')}"
             seen = self._asked.setdefault(key, time.monotonic())
             if self.approve == "me":

@@ -16,17 +16,20 @@ from topicshift.core.engine.words import ORDER
 from topicshift.core.spec.cutover import Cutover
 
 STEPS = tuple(step.value for step in ORDER[Cutover.DRAIN_FIRST])
+ASKS = "asks"
+"""State of a deferred task whose question nobody has answered."""
+
 _MARK = {
     "success": ("done", "green"),
     "running": ("running", "cyan"),
     "deferred": ("waiting", "yellow"),
-    "awaiting_input": ("asks a person", "magenta"),
+    ASKS: ("asks a person", "magenta"),
     "up_for_retry": ("tries again", "yellow"),
     "failed": ("failed", "bold red"),
     "upstream_failed": ("not reached", "red"),
     "skipped": ("skipped", "dim"),
 }
-_WEIGHT = ("failed", "upstream_failed", "awaiting_input", "running", "deferred", "up_for_retry", "queued", "scheduled")
+_WEIGHT = ("failed", "upstream_failed", ASKS, "running", "deferred", "up_for_retry", "queued", "scheduled")
 
 
 def step_of(task_id: str) -> str:

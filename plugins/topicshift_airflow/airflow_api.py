@@ -101,6 +101,20 @@ def show(ti_id: Any, question: Question) -> bool:
     return (shown.subject, list(shown.options)) == (question.subject, [question.yes, question.no])
 
 
+def answer_of(ti_id: Any) -> dict[str, Any] | None:
+    """The answer to the question of a task instance, as Airflow wakes a task with it; None while there is none."""
+    from airflow.sdk.execution_time.comms import GetHITLDetailResponse
+
+    found = send(GetHITLDetailResponse(ti_id=ti_id))
+    if not found.response_received:
+        return None
+    user = found.responded_by_user
+    return {
+        "chosen_options": list(found.chosen_options or ()),
+        "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
+    }
+
+
 def withdraw(ti_id: Any, option: str) -> None:
     """Have Airflow show the question of a task instance no longer. For triggers: Airflow takes it from no task."""
     from airflow.sdk.execution_time.comms import UpdateHITLDetail

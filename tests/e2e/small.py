@@ -190,13 +190,21 @@ class Run:
     def question(self, task_id: str, *, timeout: float = PATIENCE_S, map_index: int = -1) -> dict[str, Any]:
         """Wait until a person is asked, and return the question."""
         label = task_id if map_index < 0 else f"{task_id}[{map_index}]"
-        self.wait_state(label, "awaiting_input", timeout=timeout)
-        for each in self.api.hitl_pending(self.dag_id, self.run_id):
-            ti = each["task_instance"]
-            if (ti["task_id"], ti["map_index"]) == (task_id, map_index):
-                time.sleep(ANSWER_AFTER_S)
-                return each
-        raise AssertionError(f"{label} waits, but asks nothing")
+        found: list[dict[str, Any]] = []
+
+        def asked() -> bool:
+            state = self.states().get(label)
+            if state in ("failed", "upstream_failed"):
+                raise AssertionError(f"{label} is {state}\n{self.failures()}")
+            for each in self.api.hitl_pending(self.dag_id, self.run_id) if state == "deferred" else ():
+                ti = each["task_instance"]
+                if (ti["task_id"], ti["map_index"]) == (task_id, map_index):
+                    found.append(each)
+            return bool(found)
+
+        wait_until(asked, timeout, f"{label} to ask", every=0.3)
+        time.sleep(ANSWER_AFTER_S)
+        return found[0]
 
     def answer(
         self, task_id: str, option: int = 0, *, map_index: int = -1, timeout: float = PATIENCE_S

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
+from airflow.sdk.exceptions import TaskDeferred
 from tests.unit.world import World
 
 from topicshift.acts.advance import advance
@@ -18,6 +18,7 @@ from topicshift_airflow import airflow_api
 from topicshift_airflow.operators import advance as operators
 from topicshift_airflow.operators import end, freeze, jobs
 from topicshift_airflow.questions import Question
+from topicshift_airflow.triggers.journal import MOMENT
 
 
 class MeasuredWorld(World):
@@ -36,6 +37,11 @@ MEASURED = {
     "partitioner": {"name": "murmur2_random", "fit": 1.0},
     "source": {"max_partition_share": 0.4},
 }
+
+
+def asks(parked: Any) -> bool:
+    """Whether a task has parked to wait for a person's answer to what Airflow shows."""
+    return isinstance(parked, TaskDeferred) and parked.method_name == "execute_complete"
 
 
 class Airflow:
@@ -100,24 +106,23 @@ class Airflow:
         """Run a task: what it returns, or the signal by which it parks."""
         try:
             return task.execute(self.context(task, **more))
-        except (TaskDeferred, TaskAwaitingInput) as parked:
+        except TaskDeferred as parked:
             return parked
 
     def asked(self, task: Any) -> Question:
         """Run a task that has to ask, and return the question that it parks with."""
         parked = self.run(task)
-        assert isinstance(parked, TaskAwaitingInput), parked
-        assert parked.kwargs is not None
+        assert asks(parked), parked
         return Question(**parked.kwargs["question"])
 
     def answered(self, task: Any, question: Question, option: str | None, user: str = "kim") -> Any:
         """A person answers (None: nobody does) what the task shows; what comes of it."""
-        event: dict[str, Any] = {"error": "late", "error_type": "timeout"}
+        event: dict[str, Any] = dict(MOMENT)
         if option is not None:
             event = {"chosen_options": [option], "responded_by_user": {"name": user}}
         try:
             return task.execute_complete(self.context(task), event, question=question.values())
-        except (TaskDeferred, TaskAwaitingInput) as parked:
+        except TaskDeferred as parked:
             return parked
 
     def until(self, step: Step, **how: Any) -> None:

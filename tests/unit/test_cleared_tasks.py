@@ -12,10 +12,9 @@ from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
-    TaskAwaitingInput,
     TaskDeferred,
 )
-from tests.unit.airflow_world import Airflow
+from tests.unit.airflow_world import Airflow, asks
 from tests.unit.world import World
 
 from topicshift import cli
@@ -64,7 +63,7 @@ class Run:
                 self._spark(task)
                 continue
             result = self.airflow.run(task)
-            while isinstance(result, TaskAwaitingInput):
+            while asks(result):
                 question = self.airflow.shown.pop(task.task_id)
                 result = self.airflow.answered(task, question, question.yes)
             out.append((task.task_id, result))
@@ -176,7 +175,7 @@ def test_no_group_leaves_the_source_before_the_producers_have(monkeypatch: pytes
     run.armed()
     groups = [t for t in run.tasks if t.task_id.startswith("switch-")]
     run.airflow.until(Step.STOP_PRODUCERS)
-    assert isinstance(run.airflow.run(groups[0]), TaskAwaitingInput), "it asks for the cut-over first"
+    assert asks(run.airflow.run(groups[0])), "it asks for the cut-over first"
     assert run.airflow.world.state(Row.SWITCH_GROUP, "ledger-g") is None
 
 

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
-from tests.unit.airflow_world import Airflow
+from tests.unit.airflow_world import Airflow, asks
 
 from topicshift.acts.questions import name_of
 from topicshift.core.engine.people import Person
@@ -20,8 +21,9 @@ from topicshift.core.engine.words import Step
 from topicshift.core.errors import Transient
 from topicshift.core.policy.model import Installation
 from topicshift_airflow import abandoned
+from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.triggers import journal as triggers
-from topicshift_airflow.triggers.journal import AnswerTrigger, ClockTrigger, FreezeTrigger
+from topicshift_airflow.triggers.journal import CHANGED, AnswerTrigger, ClockTrigger, FreezeTrigger
 
 LATER = 4_000_000_000.0
 LOOK_EVERY_S = triggers.LOOK_EVERY_S
@@ -75,7 +77,7 @@ def test_an_answer_that_is_given_elsewhere_wakes_the_task(
     asking = world.asks(until=Step.APPROVE)
     row = name_of(asking.ask)
     trigger = AnswerTrigger(
-        migration_id=world.claim.migration_id, row=row, stale=str(uuid4()), option="Reject", moment=LATER
+        migration_id=world.claim.migration_id, row=row, ti_id=str(uuid4()), option="Reject", moment=LATER
     )
     assert AnswerTrigger(**trigger.serialize()[1]).serialize() == trigger.serialize()
     after_looks(monkeypatch, looks, lambda: world.answer(asking))
@@ -96,12 +98,45 @@ def test_the_first_of_two_yes_that_is_given_elsewhere_wakes_the_task_that_asks_t
     trigger = AnswerTrigger(
         migration_id=world.claim.migration_id,
         row=name_of(asking.ask),
-        stale=str(uuid4()),
+        ti_id=str(uuid4()),
         option="Reject",
         moment=time.time() + 5,
     )
     after_looks(monkeypatch, 4, lambda: world.answer_late(asking, person=Person("ada")))
     assert asyncio.run(first(trigger)) == {"status": "changed"}
+
+
+@pytest.mark.parametrize("looks", [1, 4])
+def test_an_answer_from_a_terminal_wakes_a_task_that_asks_in_airflow(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    task = AdvanceOperator(task_id="plan", until=Step.APPROVE)
+    airflow.until(Step.PLAN)
+    parked = airflow.run(task)
+    assert asks(parked) and parked.timeout > timedelta(minutes=1), "the scheduler ends it where the triggerer is dead"
+    monkeypatch.setattr("topicshift_airflow.airflow_api.answer_of", lambda _: None)
+    parked.trigger.ti_id, parked.trigger.moment = str(uuid4()), LATER
+    asking = airflow.world.asks(until=Step.APPROVE)
+    after_looks(monkeypatch, looks, lambda: airflow.world.answer(asking))
+    event = asyncio.run(first(parked.trigger))
+    assert event == CHANGED
+    task.execute_complete(airflow.context(task), event, **parked.kwargs)
+    (said,) = airflow.world.events("approved")
+    assert said["about"] == asking.about, "told once, by the one who said it"
+
+
+def test_an_answer_that_came_before_the_task_was_parked_is_not_lost(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "kim"}}
+    airflow.until(Step.PLAN)
+    task = AdvanceOperator(task_id="plan", until=Step.APPROVE)
+    parked = airflow.run(task)
+    parked.trigger.ti_id, parked.trigger.moment = str(uuid4()), LATER
+    monkeypatch.setattr("topicshift_airflow.airflow_api.answer_of", lambda _: said)
+    after_looks(monkeypatch, 0, lambda: None)
+    task.execute_complete(airflow.context(task), asyncio.run(first(parked.trigger)), **parked.kwargs)
+    assert airflow.world.journal.events(airflow.world.claim.migration_id)[-1].actor == "user:kim"
 
 
 def test_the_watch_sees_the_end_of_a_run_and_outlasts_a_journal_that_fails(

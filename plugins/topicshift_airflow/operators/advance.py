@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
-from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from topicshift.core.drain.names import suffix
 from topicshift.core.engine.words import ORDER, STEPS, Ask, Step
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 RETRIES = {"retries": 3, "retry_delay": timedelta(seconds=1), "retry_exponential_backoff": False}
 """For every step: a killed worker or a passing fault is tried again at once; a freeze has no time for more."""
+
+TRIGGERER_LATE = timedelta(minutes=1)
+"""Where the triggerer is dead, the scheduler wakes a task so long after the time of its question."""
 
 QUESTION_DAG = "topic_question"
 """Shows a question that its own task cannot show any more; see :func:`topicshift_airflow.airflow_api.show`."""
@@ -130,7 +133,7 @@ class AdvanceOperator(HITLOperator):
         return self._advance(context, hint="".join(f" {text}" for text in hints if text), woken=True)
 
     def execute_complete(self, context: Any, event: dict[str, Any], question: Any = None) -> Any:
-        """Record the answer for the question that was shown, then advance."""
+        """Record the answer for the question that was shown, unless it was given elsewhere; then advance."""
         with typed_failures(), self.context_of(context) as ctx:
             try:
                 record(ctx, Question(**question), event)
@@ -193,12 +196,9 @@ class AdvanceOperator(HITLOperator):
 
     def _ask(self, context: Any, question: Question) -> Any:
         """Park the task until a person has answered; else the trigger that waits for an answer given elsewhere."""
-        from topicshift.acts.questions import name_of
-        from topicshift_airflow.triggers.journal import AnswerTrigger
-
         ti_id = context["ti"].id
         if show(ti_id, question):
-            raise asked(question)
+            raise asked(question, ti_id)
         with typed_failures():
             run_id = start_run(QUESTION_DAG, question.name, question.values())
         log.warning(
@@ -206,13 +206,7 @@ class AdvanceOperator(HITLOperator):
             QUESTION_DAG,
             run_id,
         )
-        return AnswerTrigger(
-            migration_id=question.migration,
-            row=name_of(Ask(question.ask), question.of),
-            stale=str(ti_id),
-            option=question.no,
-            moment=question.ends_at,
-        )
+        return _trigger(question, ti_id, withdraw=question.no)
 
     def _group(self, ctx: MigrationContext) -> str | None:
         if not self.consumer:
@@ -228,22 +222,42 @@ class AdvanceOperator(HITLOperator):
             self.evidence_url = ctx.ports.evidence.url(ctx.row.migration_id, name)
 
 
-def asked(question: Question) -> TaskAwaitingInput:
-    """The signal that parks a task until a person has answered what Airflow shows."""
-    return TaskAwaitingInput(
-        method_name="execute_complete", kwargs={"question": question.values()}, timeout=question.timeout
+def asked(question: Question, ti_id: Any) -> TaskDeferred:
+    """The signal that parks a task until a person has answered what Airflow shows, or ``topicshift answer`` has.
+
+    Airflow wakes a deferred task with the answer as well. Its own state for a task that waits for a person has no
+    trigger, so an answer that is given elsewhere would wake nobody.
+    """
+    return TaskDeferred(
+        trigger=_trigger(question, ti_id),
+        method_name="execute_complete",
+        kwargs={"question": question.values()},
+        timeout=question.timeout + TRIGGERER_LATE,
+    )
+
+
+def _trigger(question: Question, ti_id: Any, withdraw: str = "") -> Any:
+    from topicshift.acts.questions import name_of
+    from topicshift_airflow.triggers.journal import AnswerTrigger
+
+    row = name_of(Ask(question.ask), question.of)
+    return AnswerTrigger(
+        migration_id=question.migration, row=row, ti_id=str(ti_id), option=withdraw, moment=question.ends_at
     )
 
 
 def record(ctx: MigrationContext, question: Question, event: Mapping[str, Any]) -> None:
-    """Write down who said what to the question that was shown.
+    """Write down who said what to the question that was shown; nothing where the journal has told of the answer.
 
     Raises ``Refused`` where another one is open by now, ``NotCounted`` where this person may not answer it.
     """
     from topicshift.acts.questions import record_answer
     from topicshift.core.engine.people import Person
+    from topicshift_airflow.triggers.journal import CHANGED, MOMENT
 
-    silent = event.get("error_type") == "timeout" or bool(event.get("timedout"))
+    if event == CHANGED:
+        return
+    silent = event == MOMENT
     user = event.get("responded_by_user") or {}
     option = next(iter(event.get("chosen_options") or ()), "")
     name, user_id = user.get("name"), user.get("id")

@@ -179,7 +179,7 @@ class AnswerQuestion(HITLOperator):
             question = self._question(context)
             if not show(context["ti"].id, question):
                 raise SpecError("This task shows another question already. The migration's own task starts a new run.")
-        raise asked(question)
+        raise asked(question, context["ti"].id)
 
     def execute_complete(self, context: Any, event: dict[str, Any], question: Any = None) -> Any:
         """Write the answer down; the migration's own task goes on with it."""

@@ -27,6 +27,9 @@ QUIET_S = 20.0
 END_S = 5.0
 """Seconds for which the end of a watch waits for what is being told; the next task tells the rest."""
 
+MOMENT, CHANGED = {"status": "moment"}, {"status": "changed"}
+"""Events: the time is over; and the question was answered elsewhere, or is about something else by now."""
+
 ASK_AIRFLOW_EVERY = 15
 """Looks from one question for the state of the owner's run to the next, while no freeze is under way."""
 
@@ -45,12 +48,12 @@ class ClockTrigger(Trigger):
         """Wait; one event ends it."""
         # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(1.0)
-        yield TriggerEvent({"status": await self.wait()})
+        yield TriggerEvent(await self.wait())
 
-    async def wait(self) -> str:
+    async def wait(self) -> dict[str, Any]:
         """Wait, and say what has come."""
         await asyncio.sleep(max(0.0, self.left()))
-        return "moment"
+        return dict(MOMENT)
 
 
 class _Reader:
@@ -92,22 +95,25 @@ class _Reader:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AnswerTrigger(ClockTrigger):
-    """Waits until the question in this journal row is answered, or has changed, or its time is over.
+    """Waits until the question in this journal row is answered elsewhere, or has changed, or its time is over.
 
-    ``stale`` is the task instance for which Airflow still shows an earlier question; ``option`` the answer by which
-    that one is withdrawn first.
+    An answer that a person gives in Airflow wakes the task by itself, without this trigger. ``ti_id`` is the task
+    instance. Where Airflow still shows an earlier question for it, ``option`` is the answer by which that one is
+    withdrawn first; it is empty where Airflow shows this very question.
     """
 
     migration_id: str
     row: str
-    stale: str
-    option: str
+    ti_id: str
+    option: str = ""
 
-    async def wait(self) -> str:
+    async def wait(self) -> dict[str, Any]:
         """Look every two seconds."""
         from asgiref.sync import sync_to_async
 
-        await sync_to_async(self._withdraw)()
+        said = await sync_to_async(self._withdraw if self.option else self._answer)()
+        if said is not None:
+            return said
         reader = _Reader(self.log)
         try:
             first = await reader.read(self._look)
@@ -115,9 +121,9 @@ class AnswerTrigger(ClockTrigger):
                 now = await reader.read(self._look)
                 # A quick person has answered before the first look: what is not open any more has changed.
                 if now is not None and (now != first or now[0] != OPEN):
-                    return "changed"
+                    return dict(CHANGED)
                 await asyncio.sleep(LOOK_EVERY_S)
-            return "moment"
+            return dict(MOMENT)
         finally:
             await reader.close()
 
@@ -129,9 +135,23 @@ class AnswerTrigger(ClockTrigger):
         from topicshift_airflow.airflow_api import withdraw
 
         try:
-            withdraw(UUID(self.stale), self.option)
+            withdraw(UUID(self.ti_id), self.option)
         except AirflowRuntimeError as error:
             self.log.info("the earlier question is answered already, or gone: %s", error)
+
+    def _answer(self) -> dict[str, Any] | None:
+        """The answer that came before the task was parked: Airflow keeps it, and wakes nobody with it."""
+        from uuid import UUID
+
+        from airflow.sdk.exceptions import AirflowRuntimeError
+
+        from topicshift_airflow.airflow_api import answer_of
+
+        try:
+            return answer_of(UUID(self.ti_id))
+        except AirflowRuntimeError as error:
+            self.log.warning("whether the question is answered already cannot be looked up: %s", error)
+            return None
 
     def _look(self, journal: Journal) -> tuple[str, Any]:
         row = journal.step(self.migration_id, self.row)
