@@ -12,7 +12,9 @@ from tests.integration.test_fence_real import hang
 
 from lab.rights import allow, grant
 from lab.stack import ORCHESTRATOR, Stack
+from topicshift import cli
 from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.core.engine.words import Ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 DAG, TASK = "topic_migration", "stop_producers.transactions"
@@ -24,7 +26,9 @@ class Source:
     source = "hanging-orders"
 
 
-def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack) -> None:
+def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api, topic = stack.airflow, Source.source
     config = stack.broker.superuser_config()
     native = AdminClient(config)
@@ -55,10 +59,12 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(stack: Stack)
         with KafkaAdmin(stack.broker.config(ORCHESTRATOR)) as admin:
             row = admin.offsets(topic)[1]
             assert (row.end_committed, row.end) == (ends[1], ends[1] + 1)
-            api.hitl_answer(DAG, run.run_id, TASK, question["options"][0])
+            config_file = str(stack.properties_file(ORCHESTRATOR))
+            monkeypatch.setenv("TOPICSHIFT_JOURNAL", stack.journal_url)
+            assert cli.run(["answer", topic, Ask.ABORT_TRANSACTIONS, "yes", "--kafka-config", config_file]) == 0
             run.wait_state(TASK, "success")
             row = admin.offsets(topic)[1]
             assert row.end_committed == row.end == ends[1] + 2
-        assert "aborted on the word of user:" in run.log(TASK)
+        assert "aborted on the word of os:" in run.log(TASK), "an answer from a terminal wakes the task"
     finally:
         api.set_run_state(DAG, run.run_id, "failed")
