@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -179,3 +180,37 @@ def test_a_producer_whose_route_thread_died_takes_nothing_and_says_why() -> None
     finally:
         producer._follower.dead = ""
         producer.close(0)
+
+
+class FullOnce:
+    """A queue that is full at the first try; while the sender waits, the route is pointed elsewhere."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile: Callable[[], None] | None = meanwhile
+        self.took: list[str] = []
+
+    def produce(self, topic: str, *_: object, **__: object) -> None:
+        if self._meanwhile is None:
+            self.took.append(topic)
+            return
+        self._meanwhile()
+        self._meanwhile = None
+        raise BufferError
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+def test_a_record_that_waited_for_a_full_queue_is_admitted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    route = ["payments"]
+    producer = RoutedProducer(NOWHERE, "payments", "checkout")
+    queue, real = FullOnce(lambda: route.append("payments-v2")), producer._producer
+    monkeypatch.setattr(producer._client, "admit", lambda _now: route[-1])
+    monkeypatch.setattr(producer, "_producer", queue)
+    try:
+        assert producer.produce("k", "v") == "payments-v2"
+        assert queue.took == ["payments-v2"]
+        assert producer._inside == 0 and producer._undelivered == 1
+    finally:
+        monkeypatch.setattr(producer, "_producer", real)
+        producer.close(0.1)

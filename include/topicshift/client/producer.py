@@ -170,32 +170,27 @@ class RoutedProducer(Routed):
         what became of the record.
         """
         deadline = time.monotonic() + self._max_block_s
-        topic = self._enter(deadline)
-        try:
-            arguments: dict[str, Any] = {"on_delivery": self._delivery(on_delivery or self._on_delivery)}
-            if headers is not None:
-                arguments["headers"] = list(headers.items() if isinstance(headers, Mapping) else headers)
-            if timestamp_ms is not None:
-                arguments["timestamp"] = timestamp_ms
-            while True:
-                try:
-                    self._producer.produce(topic, value, key, **arguments)
-                    break
-                except BufferError:
-                    # Full: let deliveries through. A pause waits for this record, which was admitted before it.
-                    if time.monotonic() > deadline:
-                        raise RoutePaused(
-                            f"The producer's queue has been full for {self._max_block_s:g} s: the brokers do not take "
-                            f"records for {topic} fast enough. Nothing was taken."
-                        ) from None
-                    self._producer.poll(0.05)
-            with self._gate:
-                self._undelivered += 1
-        finally:
-            with self._gate:
-                self._inside -= 1
-                if self._inside == 0 and not self._client.admits:
-                    self._follower.wake()
+        arguments: dict[str, Any] = {"on_delivery": self._delivery(on_delivery or self._on_delivery)}
+        if headers is not None:
+            arguments["headers"] = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if timestamp_ms is not None:
+            arguments["timestamp"] = timestamp_ms
+        while True:
+            topic, taken = self._enter(deadline), 0
+            try:
+                self._producer.produce(topic, value, key, **arguments)
+                taken = 1
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise RoutePaused(
+                        f"The producer's queue has been full for {self._max_block_s:g} s: the brokers do not take "
+                        f"records for {topic} fast enough. Nothing was taken."
+                    ) from None
+            finally:
+                self._leave(taken)
+            # Full: let deliveries through, and ask for admission anew, for the route may change while this waits.
+            self._producer.poll(0.05)
         self._producer.poll(0)
         return topic
 
@@ -251,6 +246,14 @@ class RoutedProducer(Routed):
                 if not self._block or left <= 0:
                     raise RoutePaused(self._why_paused())
                 self._gate.wait(min(left, 0.1))
+
+    def _leave(self, taken: int) -> None:
+        """The counterpart of :meth:`_enter`; ``taken`` is how many records the local queue has taken since."""
+        with self._gate:
+            self._undelivered += taken
+            self._inside -= 1
+            if self._inside == 0 and not self._client.admits:
+                self._follower.wake()
 
     def _require_open(self) -> None:
         logical = self._client.who.logical
