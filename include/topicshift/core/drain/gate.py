@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, Verdict
+from topicshift.core.drain.reasons import REASONS, Reason
 
 BUDGET_SHARE = 0.25
 """The drain may take this share of the freeze budget; the rest is for fence, proof, approval and switch."""
@@ -21,14 +22,26 @@ WINDOW_S = 5.0
 FEW = 20
 """So few offsets are no obstacle, whatever the rate was."""
 
+_NOT_BY_WAITING = (
+    Reason.LOST_AND_UNREAD,
+    Reason.LOST_UNREAD,
+    Reason.NEVER_COMMITTED_EXPIRED,
+    Reason.NEVER_COMMITTED,
+)
+"""Reasons that a freeze would meet again: a person decides, or the group commits a first offset, before it begins."""
+
 
 @dataclass(frozen=True)
 class GroupLoad:
-    """One group at one moment: lag and sum of commits in offsets, over all partitions; None if not known."""
+    """One group at one moment: lag and sum of commits in offsets, over all partitions; None if not known.
+
+    ``why``: what is not known. ``stuck``: why no freeze would be long enough, and what to do.
+    """
 
     lag: int | None
     committed: int | None
     why: str = ""
+    stuck: str = ""
 
 
 def load_of(group: GroupEvidence) -> GroupLoad:
@@ -40,7 +53,15 @@ def load_of(group: GroupEvidence) -> GroupLoad:
         at = row.log_start if row.committed is None else max(row.committed, row.log_start)
         lag += 0 if row.verdict is Verdict.DRAINED else max(0, row.end - at)
         committed += at
-    return GroupLoad(lag, committed)
+    return GroupLoad(lag, committed, stuck=_stuck(group, lag))
+
+
+def _stuck(group: GroupEvidence, lag: int) -> str:
+    for reason in _NOT_BY_WAITING:
+        partitions = [str(r.partition) for r in group.partitions if r.reason == reason]
+        if partitions:
+            return f"{reason} on partition {', '.join(partitions)}. {REASONS[reason].remedy}"
+    return f"{lag} records behind, and it has no members. Start it" if group.state == "EMPTY" and lag else ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,8 @@ class Gate:
             needs = seconds[name]
             if load.lag is None:
                 waits.append(f"group {name}: cannot be told ({load.why})")
+            elif load.stuck:
+                waits.append(f"group {name}: {load.stuck}")
             elif needs is None:
                 waits.append(f"group {name}: {load.lag} records behind, and its commits do not move")
             elif needs > self.wanted_s:
