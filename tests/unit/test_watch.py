@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.airflow_world import Airflow
 from tests.unit.test_acts_retire import DAY, done, member, screaming
 from tests.unit.world import SOURCE, TARGET, World
 
@@ -18,9 +20,13 @@ from topicshift.core.engine.words import Row
 from topicshift.core.errors import Refused, Transient, Unreadable
 from topicshift.core.findings import Finding
 from topicshift.core.kafka.cluster import Acl
+from topicshift.core.notices import Told, notices
 from topicshift.core.proof import audit
 from topicshift.core.proof.watch import CODES, KINDS, OVER, TS605, TS611, TS614, Sighting, change
 from topicshift.testing.fake_journal import ManualClock
+from topicshift_airflow.notices import seen_of
+from topicshift_airflow.operators import watch as operators
+from topicshift_airflow.operators.watch import FindWatched, WatchSource
 
 
 def look(w: World) -> list[str]:
@@ -207,6 +213,42 @@ def test_a_source_whose_offsets_cannot_be_kept_is_not_deleted() -> None:
     w.clock.advance(31)
     w.advanced(wanted="retire")
     assert w.cluster.topic(SOURCE) is None
+
+
+# -------------------------------------------------------------------------------------------------- the DAG's tasks
+
+
+def test_the_task_is_red_while_somebody_has_to_see_to_it_and_people_are_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    airflow = Airflow(monkeypatch)
+    w = airflow.world
+    w.advanced()
+    w.clock.advance(DAY)
+    found = airflow.run(FindWatched(task_id="find_watched"))
+    assert found == [w.claim.migration_id]
+    task = WatchSource(task_id="look", migration=found[0])
+    assert airflow.run(task) == []
+    w.write()
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="TS603"):
+            airflow.run(task)
+    told = [n for n in notices(seen_of(w.journal, w.context().row), w.clock.now()) if n.kind is Told.SOURCE_WATCHED]
+    assert len(told) == 1 and "payments[0] +1" in told[0].text
+    w.cluster.unreadable(SOURCE, 1, "leader not available")
+    with pytest.raises(Unreadable, match="TS604"):
+        airflow.run(task)
+
+
+def test_a_run_without_a_finished_migration_is_skipped_and_one_that_is_named_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    airflow = Airflow(monkeypatch)
+    with pytest.raises(AirflowSkipException):
+        airflow.run(FindWatched(task_id="find_watched"))
+    monkeypatch.setattr(operators, "find_migration", lambda _: airflow.world.context().row)
+    with pytest.raises(AirflowFailException, match="it is open; only the source of a finished migration"):
+        airflow.run(FindWatched(task_id="find_watched"), params={"migration": "payments"})
 
 
 # ------------------------------------------------------------------------------------------------- who is watched

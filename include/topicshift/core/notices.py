@@ -32,6 +32,7 @@ class Told(StrEnum):
     PRODUCERS_RESUMED = "producers_resumed"
     RUN_STANDS = "run_stands"
     SOURCE_DELETED = "source_deleted"
+    SOURCE_WATCHED = "source_watched"
 
 
 NOTICE: Final = "notice"
@@ -73,7 +74,7 @@ class Seen:
 
 def notices(seen: Seen, now: datetime) -> list[Notice]:
     """Everything that people should have been told, in the order in which it happened; stale ones are left out."""
-    found = [*_questions(seen), *_freeze(seen, now), *_retirement(seen), *_failures(seen)]
+    found = [*_questions(seen), *_freeze(seen, now), *_retirement(seen), *_watch(seen), *_failures(seen)]
     return sorted((n for n in found if now - n.at < STALE), key=lambda n: n.at)
 
 
@@ -191,6 +192,21 @@ def _retirement(seen: Seen) -> Iterable[Notice]:
         at = datetime.fromisoformat(str(gone.data["deleted_at"]))
         text = f"{seen.source} was deleted at {_time(at)}. It was moved to {seen.target}."
         yield Notice(Told.SOURCE_DELETED, str(Told.SOURCE_DELETED), f"{seen.source}: the source is deleted", text, at)
+
+
+def _watch(seen: Seen) -> Iterable[Notice]:
+    """What the watch over the source has found, once for as long as it is the same matter."""
+    row = seen.steps.get(Row.WATCH)
+    for found in row.data.get("found", ()) if row is not None else ():
+        kind, since = Told.SOURCE_WATCHED, str(found["since"])
+        text = f"{found['seen']} {found['do']}"
+        yield Notice(
+            kind,
+            f"{kind}:{found['key']}:{since}",
+            f"{seen.source}: {found['code']}",
+            text,
+            datetime.fromisoformat(since),
+        )
 
 
 def _failures(seen: Seen) -> Iterable[Notice]:

@@ -54,6 +54,14 @@ EVENTS = {
     "restored": "compared the source with what was there before",
     "scream_test_begun": "began the scream test",
     "source_deleted": "deleted the source",
+    "source_written": "found records on the source that came after the fence",
+    "source_read": "found a group that reads the source",
+    "source_replaced": "found another topic of the source's name",
+    "source_missing": "found the source deleted by somebody else",
+    "source_back": "found the deleted source there again",
+    "commits_expired": "found commits on the source expired",
+    "commits_set_back": "found commits on the source set back",
+    "watch_over": "saw a finding of the watch end",
 }
 
 _PROOF = {

@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
+from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import find_migration, journal, log, open_context, typed_failures
 
@@ -61,7 +62,7 @@ class WatchSource(BaseOperator):
         from topicshift.acts.watch import watch
 
         with typed_failures():
-            with open_context(context, self.migration, take_over=False) as ctx:
+            with open_context(context, self.migration, take_over=False) as ctx, news_told(ctx):
                 found = watch(ctx)
             for finding in found:
                 log.warning("%s", finding.line())
