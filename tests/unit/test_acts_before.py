@@ -9,6 +9,8 @@ import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts.close import close
+from topicshift.acts.observe import observe
+from topicshift.acts.questions import about_of
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import Refused
 from topicshift.core.kafka.cluster import Acl
@@ -107,7 +109,7 @@ def test_a_rollback_is_for_the_type_that_was_shown() -> None:
     w.advanced(until=Step.SWITCH_PRODUCERS)
     asking = w.asks(wanted="rollback")
     assert asking.ask is Ask.ROLLBACK
-    assert asking.about == {"rollback": "free", "source": SOURCE, "target": TARGET}
+    assert asking.about == {"rollback": "free", "source": SOURCE, "target": TARGET, "after": None}
     w.answer(asking)
     w.write(TARGET)
     with pytest.raises(Refused, match="rollback is not free"):
@@ -122,3 +124,24 @@ def test_a_no_leaves_everything_as_it_is() -> None:
     with pytest.raises(Refused, match="said no"):
         w.advance(wanted="rollback")
     assert w.state(Row.ROLLBACK) is None and w.where() == {(TARGET, True)}
+
+
+def test_a_rollback_that_was_called_off_is_asked_about_anew() -> None:
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    stop = w.apps.stop
+
+    def last_words(ctx: Any, participants: Any) -> None:
+        w.write(TARGET)
+        stop(ctx, participants)
+
+    w.apps.stop = last_words  # type: ignore[method-assign]
+    w.answer(w.asks(wanted="rollback"))
+    with pytest.raises(Refused):
+        w.advance(wanted="rollback")
+    called_off = w.journal.step(w.claim.migration_id, Row.ROLLBACK)
+    assert called_off is not None and called_off.state == "undone"
+    ctx = w.context()
+    view = observe(ctx, ctx.refresh(), "rollback")
+    assert about_of(Ask.ROLLBACK, "", view.record, view)["after"] == called_off.finished_at
+    assert view.answer(Ask.ROLLBACK).said is None, "the yes was for the one before"

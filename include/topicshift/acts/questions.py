@@ -57,7 +57,9 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
         during = {} if window is None else {"window": window.opens.isoformat()}
         return {"stop": people, "source": record.source, "attempt": attempt_of(record), **during}
     if ask is Ask.ROLLBACK:
-        return {"rollback": rollback_type(view)[0], "source": record.source, "target": record.target}
+        before = record.step(Row.ROLLBACK)  # one that was called off had a yes of its own, which counts no more
+        after = before.finished_at if before is not None else None
+        return {"rollback": rollback_type(view)[0], "source": record.source, "target": record.target, "after": after}
     if ask is Ask.CERTIFICATE:
         return {"plan_hash": record.plan_hash, **_evidence(record)}
     if ask is Ask.START_BY_HAND:
