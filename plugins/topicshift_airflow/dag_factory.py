@@ -5,10 +5,7 @@ Only ``airflow.sdk`` and light modules are imported here: every task of a DAG pa
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +14,12 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, CronTriggerTimetable, Param, TaskGroup, get_parsing_context
 
 from topicshift.core.engine.words import ORDER, Step
-from topicshift.core.errors import SpecError, TopicshiftError
+from topicshift.core.errors import TopicshiftError
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.form import form_fields
-from topicshift.core.spec.io import load_spec, spec_paths
+from topicshift.core.spec.io import spec_paths
+from topicshift.core.spec.scheduled import SCHEDULED, scheduled, shown
+from topicshift.core.spec.scheduled import dag_id as dag_of
 from topicshift_airflow.docs import migration_doc, task_doc, tooltip
 from topicshift_airflow.operators import tasks
 from topicshift_airflow.operators.advance import RETRIES
@@ -28,9 +27,6 @@ from topicshift_airflow.operators.open import DAGS, BrokenSpec
 from topicshift_airflow.runtime import SPEC_FOLDER
 
 DEFAULT_ARGS = {**RETRIES, "owner": "topicshift"}
-SCHEDULED = "topic_migration__"
-_PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
-_ODD = re.compile(r"[^\w.-]")
 
 
 def form_params(*, without: frozenset[str] = frozenset()) -> dict[str, Param]:
@@ -98,53 +94,26 @@ def migrations(folder: Path = SPEC_FOLDER) -> Iterator[DAG]:
     except TopicshiftError as error:
         yield _broken(SCHEDULED, folder.name, error)
         return
-    for dag_id, group in itertools.groupby(sorted(paths, key=_dag_id), key=_dag_id):
+    for dag_id, group in itertools.groupby(sorted(paths, key=dag_of), key=dag_of):
         if wanted in (None, dag_id):
             files = list(group)
             try:
                 dag = _scheduled(dag_id, files)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one file must not hide the others
-                dag = _broken(dag_id, " and ".join(map(_shown, files)), error)
+                dag = _broken(dag_id, " and ".join(map(shown, files)), error)
             if dag is not None:
                 yield dag
 
 
-def _dag_id(path: Path) -> str:
-    """The DAG of a spec file. A name that Airflow does not take as a part of one gets an id that no good name has."""
-    if _PLAIN_NAME.fullmatch(path.stem):
-        return f"{SCHEDULED}{path.stem}"
-    mark = hashlib.sha256(os.fsencode(path.stem)).hexdigest()[:12]
-    return f"{SCHEDULED}{re.sub(_ODD, '_', path.stem)[:100]}__{mark}"
-
-
-def _shown(path: Path) -> str:
-    """The name of a file, also one that is not UTF-8, in quotation marks."""
-    return f"'{os.fsencode(path.name).decode('utf-8', 'backslashreplace')}'"
-
-
 def _scheduled(dag_id: str, files: list[Path]) -> DAG | None:
-    for path in files:
-        if not path.is_file():
-            raise SpecError(f"{_shown(path)} is no file that can be read (a folder, or a link to nothing). Remove it.")
-    specs = [load_spec(path) for path in files]
-    if all(spec.window is None for spec in specs):
+    spec = scheduled(files)
+    if spec is None:
         return None
-    if len(files) > 1:
-        raise SpecError(
-            f"{' and '.join(map(_shown, files))} would both be the DAG {dag_id}, and neither is preferred. "
-            "Rename one of them."
-        )
-    path, spec = files[0], specs[0]
-    if not _PLAIN_NAME.fullmatch(path.stem):
-        raise SpecError(
-            f"{_shown(path)} has a window, and its name would be a part of its DAG's. Rename it: letters, digits, '.', "
-            "'_' and '-', at most 200 of them."
-        )
     assert spec.window is not None
     return migration_dag(
         dag_id,
         spec.cutover,
-        spec_file=path.name,
+        spec_file=files[0].name,
         schedule=CronTriggerTimetable(spec.window.cron, timezone=spec.window.timezone),
         start_date=datetime(2024, 1, 1),
         max_active_runs=1,  # a run that missed its window waits for the next one

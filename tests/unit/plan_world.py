@@ -98,7 +98,7 @@ def follower(name: str = "checkout", role: str = "producer", **changes: Any) -> 
 
 
 CLUSTER = ClusterInfo(
-    "cluster-1", brokers(3), True, False, frozenset({"DESCRIBE", "ALTER", "CREATE", "DESCRIBE_CONFIGS"}), 10_080
+    "cluster-1", brokers(3), True, False, frozenset({"DESCRIBE", "ALTER", "CREATE", "DESCRIBE_CONFIGS"}), 20_160
 )
 ACLS = frozenset(
     {

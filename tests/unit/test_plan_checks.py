@@ -290,7 +290,17 @@ FIRES = [
     ("TS323", "warning", "gone after 1m1s, and the freeze budget is 2m", {}, {"gone_ms": {"checkout": 61_000}}),
     ("TS324", "warning", "cleanup.policy delete, not compact", {}, {"route_topics": (ROUTES,)}),
     ("TS324", "error", "partitions 2, not 1", {}, {"route_topics": (replace(ROUTES, replicas={0: (1,), 1: (1,)}),)}),
-    ("TS203", "warning", "stays for 8d", {"retire": {"after": "8d"}}, {}),
+    ("TS203", "warning", "stays for 20d", {"retire": {"after": "20d"}}, {}),
+    # The defaults of spec and brokers: commits are older than the switch, and so they go first.
+    ("TS203", "warning", "stays for 7d", {}, {"cluster": replace(CLUSTER, offsets_retention_minutes=7 * 1440)}),
+    ("TS203", "warning", "may be 2m older", {}, {"cluster": replace(CLUSTER, offsets_retention_minutes=7 * 1440 + 2)}),
+    (
+        "TS203",
+        "warning",
+        "may be 1d2m older",
+        {"consumers": [{"name": "ledger", "kind": "manual", "group": "ledger", "stored_offsets": "none"}]},
+        {"cluster": replace(CLUSTER, offsets_retention_minutes=8 * 1440)},
+    ),
     (
         "TS203",
         "warning",
@@ -448,3 +458,8 @@ def test_what_could_not_be_read_blocks_by_name(part: str) -> None:
     if part == "source":
         assert "partition_count" in hits[0].why
         assert not any(f.code == "TS101" for f in plan.findings), "unread is not missing"
+
+
+def test_commits_that_outlive_the_source_are_not_warned_of() -> None:
+    cluster = replace(CLUSTER, offsets_retention_minutes=7 * 1440 + 3)
+    assert "TS203" not in {f.code for f in make_plan(spec(), world(cluster=cluster)).findings}

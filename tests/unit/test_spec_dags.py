@@ -26,10 +26,10 @@ def look(specs, dag_id):
     os.environ["TOPICSHIFT_SPECS"] = specs
     if dag_id:
         os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = dag_id
-    import topicshift_airflow.dag_factory as factory
+    from topicshift.core.spec import scheduled
     read = []
-    load = factory.load_spec
-    factory.load_spec = lambda path: (read.append(path.name), load(path))[1]
+    load = scheduled.load_spec
+    scheduled.load_spec = lambda path: (read.append(path.name), load(path))[1]
     bag = DagBag(dag_folder=sys.argv[1], bundle_name="dags")
     broken = {d.dag_id: d.task_dict["read_spec"].message for d in bag.dags.values() if "invalid-spec" in d.tags}
     return {"dags": sorted(bag.dags), "errors": bag.import_errors, "broken": broken, "read": sorted(read)}
@@ -90,8 +90,13 @@ def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(bags: dict[
     } <= good
     assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é")}
     assert "a.yaml" in broken["a"] and "a.yml" in broken["a"] and "Rename one" in broken["a"]
-    for stem in ("folder", "dangling", "loop", "pipe"):
-        assert f"'{stem}.yaml' is no file" in broken[stem]
+    for stem, why in {
+        "folder": "a folder",
+        "dangling": "a link to nothing",
+        "loop": "symbolic links",
+        "pipe": "a pipe",
+    }.items():
+        assert f"{stem}.yaml" in broken[stem] and why in broken[stem]
     assert "nested too deeply" in broken["deep"] and "UTF-8" in broken["binary"]
     odd = [why for why in broken.values() if "Rename it" in why]
     assert sorted(why.split(" has ")[0] for why in odd) == ["'latin\\xff.yaml'", "'my nightly.yaml'"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_USAGE, answer, json_option, say, tell
-from topicshift.core.errors import NotFound, SpecError
+from topicshift.core.errors import SpecError, TopicshiftError
 
 if TYPE_CHECKING:
     from topicshift.core.spec.model import Spec
@@ -26,6 +26,7 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
     from topicshift.core.findings import Level
     from topicshift.core.plan.model import lint
     from topicshift.core.spec.io import load_spec
+    from topicshift.core.spec.scheduled import scheduled
 
     policy = policy_from_env()()
     results: list[dict[str, Any]] = []
@@ -33,9 +34,12 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
     for path in _files(specs):
         try:
             spec = load_spec(path)
-        except (SpecError, NotFound) as exc:
+            scheduled(_of_one_dag(path))
+        except Exception as exc:  # noqa: BLE001 - whatever is wrong with one file must not hide the others
+            message = str(exc) if isinstance(exc, TopicshiftError) else f"{type(exc).__name__}: {exc}"
+            message = message if str(path) in message else f"{path}: {message}"
             results.append(
-                {"file": str(path), "ok": False, "problems": _problems(exc), "findings": [], "message": str(exc)}
+                {"file": str(path), "ok": False, "problems": _problems(exc), "findings": [], "message": message}
             )
         else:
             good.append((path, spec))
@@ -82,10 +86,19 @@ def _files(given: tuple[Path, ...]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _problems(exc: SpecError | NotFound) -> list[dict[str, Any]]:
+def _of_one_dag(path: Path) -> list[Path]:
+    """The file, and those beside it that would have the DAG of the same name: neither is scheduled then."""
+    from topicshift.core.spec.io import spec_paths
+    from topicshift.core.spec.scheduled import dag_id
+
+    beside = spec_paths(path.parent)
+    return [p for p in beside if dag_id(p) == dag_id(path)] if path in beside else []
+
+
+def _problems(exc: Exception) -> list[dict[str, Any]]:
     known = getattr(exc, "problems", None)
     if not known:
-        return [{"path": "", "line": None, "seen": str(exc), "why": "", "do": ""}]
+        return [{"path": "", "line": None, "seen": str(exc) or type(exc).__name__, "why": "", "do": ""}]
     return [{"path": p.path, "line": p.line, "seen": p.seen, "why": p.why, "do": p.do} for p in known]
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.unit.cli.parts import SPEC
+
+from topicshift.core.spec.io import load_spec
 
 
 def test_lint_of_good_specs(tmp_path: Path, run: Any) -> None:
@@ -72,3 +78,84 @@ def test_lint_finds_two_specs_for_one_topic(tmp_path: Path, run: Any) -> None:
     code, out, _ = run("lint", str(tmp_path))
     assert code == 2
     assert "payments is also a topic of" in out
+
+
+WINDOW = "window: {cron: '0 2 * * *', timezone: Europe/Berlin, duration: 2h}\n"
+
+
+def test_the_fault_of_one_file_stays_its_own(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever reading it raises: the others are reported, and quickly."""
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    good = SPEC.format(source="payments")
+    Path("good.yaml").write_text(good)
+    Path("digits.yaml").write_text(good.replace("partitions: 30", f"partitions: {'9' * 6000}"))
+    Path("infinite.yaml").write_text(good.replace("partitions: 30", f"partitions: {'9' * 400}.5"))
+    Path("deep.yaml").write_text("source: " + "[" * 100_000)
+    Path("blocks.yaml").write_text("source:\n  " + "- " * 100_000)
+    Path("many.yaml").write_text("source: [" + "a," * 400_000 + "]")
+    Path("big.yaml").write_text("#" * 1_000_001)
+    Path("folder.yaml").mkdir()
+    os.mkfifo("pipe.yaml")
+    Path("nothing.yaml").symlink_to("nowhere")
+    Path("loop.yaml").symlink_to("loop.yaml")
+    Path("device.yaml").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind("socket.yaml")
+        began = time.process_time()
+        code, out, err = run("lint", ".", "--json")
+        assert time.process_time() - began < 20
+        found = {Path(f["file"]).stem: f["message"] for f in json.loads(out)["files"]}
+        assert (code, "13 specs, 12" in run("lint", ".")[2]) == (2, True), err
+        for name in set(found) - {"folder"}:  # one that is named itself is looked into
+            assert f"{name}.yaml" in run("lint", f"{name}.yaml")[1]
+    for name, why in {
+        "digits": "line 5: this is not YAML: a value of 6,000 characters cannot be read as int",
+        "infinite": "partitions",
+        "deep": "nested too deeply",
+        "blocks": "nested too deeply",
+        "many": "too large",
+        "big": "over 1 MB",
+        "folder": "a folder",
+        "pipe": "a pipe",
+        "nothing": "a link to nothing",
+        "loop": "symbolic links",
+        "device": "a device",
+        "socket": "a socket",
+        "good": "payments to payments-v2",
+    }.items():
+        assert why in found[name], found[name]
+
+
+def test_what_nobody_foresaw_in_one_file_hides_no_other(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text(SPEC.format(source="payments"))
+    (tmp_path / "b.yaml").write_text(SPEC.format(source="orders"))
+
+    def load(path: Path) -> Any:
+        if path.name == "a.yaml":
+            raise ZeroDivisionError("never thought of")
+        return load_spec(path)
+
+    monkeypatch.setattr("topicshift.core.spec.io.load_spec", load)
+    code, out, _ = run("lint", str(tmp_path))
+    assert code == 2
+    assert "a.yaml: ZeroDivisionError: never thought of" in out and "b.yaml: ok" in out
+
+
+def test_lint_says_what_the_dags_say(tmp_path: Path, run: Any) -> None:
+    """A file that no DAG would be made of is not fine, also where it alone is named."""
+    odd, one, other = tmp_path / "my nightly.yaml", tmp_path / "b.yaml", tmp_path / "b.yml"
+    for file, source in ((odd, "payments"), (one, "orders"), (other, "clicks")):
+        file.write_text(SPEC.format(source=source))
+    assert run("lint", str(tmp_path))[0] == 0, "without a window there is no DAG that could be missing"
+    for file in (odd, one):
+        file.write_text(file.read_text() + WINDOW)
+    code, out, _ = run("lint", str(tmp_path))
+    assert code == 2
+    assert "'my nightly.yaml' has a window, and its name would be a part of its DAG's. Rename it" in out
+    assert out.count("'b.yaml' and 'b.yml' would both be the DAG topic_migration__b") == 2
+    for file in (odd, one, other):
+        assert run("lint", str(file))[0] == 2
+    other.unlink()
+    assert run("lint", str(one))[0] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,10 @@ async def observe_topic(conn: Connection, topic: str) -> TopicIdentity | None:
 
 
 async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
-    """Log start, END_C and END_U of each partition asked; three ListOffsets in parallel.
+    """Log start, END_U and, after these, END_C of each partition asked.
+
+    END_C below END_U is an open transaction, therefore, and not a log that grew between the two questions; where END_C
+    has passed it, END_C is END_U.
 
     A partition in the middle of a leader election is asked again until the time-out has passed; then it carries the
     error. None is ever left out.
@@ -92,31 +95,43 @@ async def _ask(
     tps = [TopicPartition(topic, p) for p in partitions]
     admin = conn.native
     committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-    asked = {
-        "start": admin.list_offsets({tp: spec.earliest() for tp in tps}, request_timeout=bound),
-        "stable": admin.list_offsets(
-            {tp: spec.latest() for tp in tps}, isolation_level=committed, request_timeout=bound
-        ),
-        "end": admin.list_offsets(
-            {tp: spec.latest() for tp in tps}, isolation_level=uncommitted, request_timeout=bound
-        ),
-    }
-    await settle([f for futures in asked.values() for f in futures.values()], bound + 1.0)
+    until = time.monotonic() + bound
     found: dict[int, dict[str, int | None]] = {p: {} for p in partitions}
     errors: dict[int, str] = {}
     codes: dict[int, str] = {}
-    for name, futures in asked.items():
-        for tp, future in futures.items():
-            p = int(tp.partition)
-            result, error, code = outcome(conn, future, operation="DESCRIBE", resource=f"topic {topic}, partition {p}")
-            found[p][name] = int(result.offset) if result is not None and result.offset >= 0 else None
-            if error is not None:
-                errors[p], codes[p] = f"{code}: {error}", code
-            elif found[p][name] is None:
-                errors.setdefault(
-                    p, f"topic {topic}, partition {p}: its leader gave no {name} offset; it may be changing"
-                )
-                codes.setdefault(p, "OFFSET_NOT_AVAILABLE")
+
+    async def take(**asked: Mapping[Any, Any]) -> None:
+        await settle([f for futures in asked.values() for f in futures.values()], until + 1.0 - time.monotonic())
+        for name, futures in asked.items():
+            for tp, future in futures.items():
+                p = int(tp.partition)
+                resource = f"topic {topic}, partition {p}"
+                result, error, code = outcome(conn, future, operation="DESCRIBE", resource=resource)
+                found[p][name] = int(result.offset) if result is not None and result.offset >= 0 else None
+                if error is not None:
+                    errors[p], codes[p] = f"{code}: {error}", code
+                elif found[p][name] is None:
+                    errors.setdefault(
+                        p, f"topic {topic}, partition {p}: its leader gave no {name} offset; it may be changing"
+                    )
+                    codes.setdefault(p, "OFFSET_NOT_AVAILABLE")
+
+    await take(
+        start=admin.list_offsets({tp: spec.earliest() for tp in tps}, request_timeout=bound),
+        end=admin.list_offsets({tp: spec.latest() for tp in tps}, isolation_level=uncommitted, request_timeout=bound),
+    )
+    tps = [tp for tp in tps if found[tp.partition].get("end") is not None]
+    if tps:
+        left = max(1.0, until - time.monotonic())
+        await take(
+            stable=admin.list_offsets(
+                {tp: spec.latest() for tp in tps}, isolation_level=committed, request_timeout=left
+            )
+        )
+    for one in found.values():
+        stable, end = one.get("stable"), one.get("end")
+        if stable is not None and end is not None:
+            one["stable"] = min(stable, end)
     rows = {p: PartitionOffsets(v.get("start"), v.get("stable"), v.get("end"), errors.get(p)) for p, v in found.items()}
     return rows, codes
 

@@ -17,8 +17,9 @@ TS203 = Code(
     "TS203",
     (Level.WARNING, Level.INFO),
     "The brokers forget commits (`offsets.retention.minutes`) before the source may be retired, or before a person "
-    "has surely started a manual consumer; or how long they keep them could not be read (info).",
-    "Raise offsets.retention.minutes above `retire.after` and above what a person may need.",
+    "has surely started a manual consumer; or how long they keep them could not be read (info). The defaults of both "
+    "are 7 days, and a drained group's last commit is older than the switch: it goes first.",
+    "Raise offsets.retention.minutes above `retire.after` by a day, and above what a person may need.",
 )
 
 
@@ -37,16 +38,19 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
         return
     kept = timedelta(minutes=minutes)
-    if facts.spec.retire.after > kept:
+    by_hand = [c.name for c in facts.spec.consumers if c.kind == "manual"]
+    # At the switch the last commit of a drained group is as old as the freeze, and as the wait for a person before it.
+    before = facts.spec.freeze_budget + (BY_HAND if by_hand else timedelta(0))
+    if kept <= facts.spec.retire.after + before:
         yield TS203.warning(
             "retire.after",
-            f"the source stays for {format_duration(facts.spec.retire.after)} after the switch, and the brokers keep "
-            f"commits for {format_duration(kept)}.",
+            f"the source stays for {format_duration(facts.spec.retire.after)} after the switch, the groups' last "
+            f"commits on it may be {format_duration(before)} older, and the brokers keep commits for "
+            f"{format_duration(kept)}.",
             "Before the source is retired the groups' commits on it are gone, and they look as if they had never read "
             "it; only the certificate of this run still says that they had.",
             do.format(", or shorten `retire.after`"),
         )
-    by_hand = [c.name for c in facts.spec.consumers if c.kind == "manual"]
     if by_hand and kept < BY_HAND:
         yield TS203.warning(
             "consumers",

@@ -8,7 +8,9 @@ written twice is refused.
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,14 @@ Loc = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
 _MAX_BYTES = 1_000_000
+_MAX_NODES, _MAX_DEPTH = 20_000, 50
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 _PLACEHOLDER: dict[str, Any] = {
     "source": "topicshift-placeholder",
     "partitions": 1,
@@ -82,17 +92,14 @@ def spec_paths(folder: str | Path) -> list[Path]:
 
 def load_spec(path: str | Path) -> Spec:
     """Read one spec file. Raises ``NotFound`` when there is none, ``InvalidSpec`` when it is wrong."""
-    file = Path(path)
     try:
-        if file.stat().st_size > _MAX_BYTES:
-            raise InvalidSpec(str(path), [_whole("the file is over 1 MB", "A spec is a page.", "Check the path.")])
-        text = file.read_text("utf-8")
+        text = _bytes(Path(path), str(path)).decode("utf-8")
     except FileNotFoundError:
+        if Path(path).is_symlink():
+            raise NotFound(f"{path}: this is a link to nothing. Remove it, or let it lead to a spec.") from None
         raise NotFound(
             f"{path}: there is no such file. Name a spec, such as include/migrations/payments.yaml."
         ) from None
-    except IsADirectoryError:
-        raise NotFound(f"{path}: this is a folder. Name the spec files in it.") from None
     except UnicodeDecodeError as err:
         raise InvalidSpec(
             str(path),
@@ -101,6 +108,26 @@ def load_spec(path: str | Path) -> Spec:
     except OSError as err:
         raise NotFound(f"{path}: the file cannot be read ({err.strerror}). Check its rights.") from None
     return parse_spec(text, str(path))
+
+
+def _bytes(file: Path, place: str) -> bytes:
+    """What a regular file holds: to read a pipe or a device might never end."""
+    _require_file(file.stat().st_mode, place)
+    # Without O_NONBLOCK, to open what has become a pipe meanwhile would wait for somebody who writes to it.
+    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK), buffering=0) as opened:
+        _require_file(os.fstat(opened.fileno()).st_mode, place)
+        data = b""
+        while len(data) <= _MAX_BYTES and (more := opened.read(_MAX_BYTES + 1 - len(data))):
+            data += more
+    if len(data) > _MAX_BYTES:
+        raise InvalidSpec(place, [_whole("the file is over 1 MB", "A spec is a page.", "Check the path.")])
+    return data
+
+
+def _require_file(mode: int, place: str) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((word for test, word in _KINDS if test(mode)), "something else")
+        raise NotFound(f"{place}: this is {kind}, not a file that can be read. Name a spec file, or remove it.")
 
 
 def parse_spec(text: str, place: str = "spec") -> Spec:
@@ -154,9 +181,35 @@ def spec_from_params(params: Mapping[str, Any]) -> Spec:
 
 # ------------------------------------------------------------------------------------------------ YAML
 
+_TOO_DEEP = f"it is nested too deeply, over {_MAX_DEPTH} levels"
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: only true/false are booleans, dates and ``1:30`` stay text."""
+    """YAML as people mean it: only true/false are booleans, dates and ``1:30`` stay text.
+
+    It stops at a depth and at a number of nodes that no spec has: the time to read on grows faster than the text.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.nodes = self.depth = 0
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - PyYAML's own name
+        # The scanner runs ahead of the composer, by a thousand brackets and more, and looks at each for every next one.
+        if self.flow_level >= _MAX_DEPTH:
+            raise yaml.YAMLError(_TOO_DEEP)
+        super().fetch_flow_collection_start(TokenClass)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.nodes += 1
+        self.depth += 1
+        if self.nodes > _MAX_NODES:
+            raise yaml.YAMLError("the document is too large")
+        if self.depth > _MAX_DEPTH:
+            raise yaml.YAMLError(_TOO_DEEP)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -180,7 +233,7 @@ def _plain(node: yaml.Node, at: Loc, lines: dict[Loc, int], problems: list[SpecP
     lines.setdefault(at, node.start_mark.line + 1)
     if any(node is a for a in above):
         raise yaml.YAMLError("an alias refers to itself")
-    if len(lines) > 20_000:
+    if len(lines) > _MAX_NODES:
         raise yaml.YAMLError("the document is too large")
     above = [*above, node]
     if isinstance(node, yaml.MappingNode):
@@ -207,14 +260,17 @@ def _plain(node: yaml.Node, at: Loc, lines: dict[Loc, int], problems: list[SpecP
         return out
     if isinstance(node, yaml.SequenceNode):
         return [_plain(v, (*at, i), lines, problems, above) for i, v in enumerate(node.value)]
-    loader = _Loader("")
-    return loader.construct_object(node, deep=True)
+    try:
+        return _Loader("").construct_object(node, deep=True)
+    except ValueError:  # Python turns no more than 4,300 digits into a number
+        said = f"a value of {len(node.value):,} characters cannot be read as {node.tag.rsplit(':', 1)[-1]}"
+        raise yaml.MarkedYAMLError(problem=said, problem_mark=node.start_mark) from None
 
 
 def _yaml_problem(err: yaml.YAMLError | RecursionError) -> SpecProblem:
     mark = getattr(err, "problem_mark", None)
     if isinstance(err, RecursionError):
-        err = yaml.YAMLError("it is nested too deeply")
+        err = yaml.YAMLError(_TOO_DEEP)
     said = " ".join(p for p in (getattr(err, "context", None), getattr(err, "problem", None)) if p) or str(err)
     return SpecProblem(
         "",
