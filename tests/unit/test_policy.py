@@ -224,8 +224,8 @@ def test_after_the_switch_a_policy_stops_nobody_half_way() -> None:
 def test_what_was_auto_is_asked_where_the_policy_was_tightened() -> None:
     w = World()
     w.advance(until=Step.DRAIN)
-    w.policy = policy(approvals={"freeze": "required"})
-    assert w.asks().ask is Ask.FREEZE
+    w.policy = policy(approvals={"certificate": "required"})
+    assert w.asks().ask is Ask.CERTIFICATE
 
 
 def test_a_source_is_kept_as_long_as_the_policy_says_now() -> None:

@@ -139,7 +139,7 @@ ignore_groups: [{group: x, reason: hello}, {group: x, reason: hello}]
         ({"window": {"cron": "@daily"}}, "window.cron", "not five"),
         ({"window": {"cron": "0 2 * * *", "timezone": ""}}, "window.timezone", "time zone"),
         ({"window": {"cron": "0 2 * * *", "duration": "0s"}}, "window.duration", "no time"),
-        ({"window": {"cron": "0 2 * * *", "duration": "1m"}}, "window.duration", "shorter than the freeze budget"),
+        ({"window": {"cron": "0 2 * * *", "duration": "1m"}}, "window.duration", "no longer than the freeze budget"),
         ({"ordering": {"sequence_header": "  "}}, "ordering.sequence_header", "blank"),
         ({"kafka_conn_id": ""}, "kafka_conn_id", "names nothing"),
     ],
