@@ -45,7 +45,7 @@ def test_a_no_stops_nobody_and_a_go_that_has_changed_is_asked_anew(stack: Stack,
         topic.read(topic.name, 1)
 
         # Who would be denied changes between asking and answering: the yes to the earlier text counts for nothing.
-        run.clear(GO)
+        run.clear("create_target.create")  # with the armed verifier, which ended with the run
         again = run.question(GO)
         assert mark in again["subject"], "nothing has changed, so it is the same question"
         admin.delete_acls([a for a in acls if a.principal == "User:legacy" and a.operation == "WRITE"])
