@@ -48,6 +48,17 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "A task was marked as success": ("test_a_task_that_is_marked_as_success_proves_nothing_and_is_done_by_the_next",),
     "A task stays `running` and its worker is dead": ("test_killed_anywhere_it_ends_the_same", SIMULATED),
+    "`stop_producers.go` asks again, with another mark": (
+        "test_a_question_that_has_changed_is_a_new_one_and_looks_new",
+        "test_a_no_stops_nobody_and_a_go_that_has_changed_is_asked_anew",
+    ),
+    "Somebody said *Not now*": (
+        "test_without_a_go_nobody_is_ever_stopped_and_it_is_asked_again",
+        "test_a_no_stops_nobody_and_a_go_that_has_changed_is_asked_anew",
+    ),
+    "A task waits and says *the window is closed*": (
+        "test_a_missed_window_is_said_and_what_was_prepared_is_put_back_until_the_next",
+    ),
     "A question says one thing, and `topic_question` asks another": (
         "test_a_question_that_has_changed_is_asked_anew_in_a_run_of_its_own",
         "test_a_rollback_before_the_first_record_puts_everything_back",
