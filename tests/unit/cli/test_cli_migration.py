@@ -14,7 +14,7 @@ from topicshift import cli
 from topicshift.core.engine.words import Step
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
-REQUIRED = {"plan": "required", "cutover": "required", "retire": "auto"}
+REQUIRED = {"plan": "required", "freeze": "required", "certificate": "required", "retire": "auto"}
 
 
 @pytest.fixture
@@ -53,6 +53,9 @@ def test_a_migration_goes_to_its_end_from_a_terminal(world: World, run: Run) -> 
     assert code == 3 and "has changed" in said["error"]["message"], "a yes is for what was shown"
     assert run("answer", "approve.plan", "yes")[0] == 0
     code, said = run("advance")
+    assert (code, said["question"], world.where()) == (3, "stop_producers.go", {(SOURCE, True)})
+    assert run("answer", "stop_producers.go", "yes")[0] == 0
+    code, said = run("advance")
     assert (code, said["question"]) == (3, "switch_producers.switch")
     code, said = run("answer", "switch_producers.switch", "yes")
     assert (code, said["by"][:3]) == (0, "os:")
@@ -63,6 +66,7 @@ def test_a_migration_goes_to_its_end_from_a_terminal(world: World, run: Run) -> 
 
 def test_a_freeze_is_ended_from_a_terminal(world: World, run: Run) -> None:
     world.answer(world.asks(until=Step.APPROVE))
+    world.answer(world.asks(until=Step.STOP_PRODUCERS))
     world.advance(until=Step.STOP_PRODUCERS)
     assert world.where() == {(SOURCE, False)}
     code, said = run("close", "--reason", "it will not go on")
