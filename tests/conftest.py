@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Byte code makes each child Python start in a tenth of the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# A client that tells of every connection would bury what a failed test has to say.
+logging.getLogger("kafka").setLevel(logging.WARNING)
+
 # Time is measured in benchmarks, not in tests: on a busy machine a deadline fails for no reason.
 settings.register_profile("topicshift", deadline=None)
 settings.load_profile("topicshift")

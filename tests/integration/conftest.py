@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +11,9 @@ from tests.integration.impact_topics import N
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
+    from tests.integration.route_world import RouteWorld
+
+    from lab.broker import EmbeddedBroker
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +24,16 @@ def job(spark: SparkSession) -> Any:
 
     ship_code(spark)
     return key_rehash_impact
+
+
+@pytest.fixture
+def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[RouteWorld]:
+    """A source, its target, a route between them, and applications that follow it."""
+    from tests.integration.route_world import RouteWorld
+
+    made = RouteWorld(broker.config(), topic_name())
+    yield made
+    made.close()
 
 
 @pytest.fixture

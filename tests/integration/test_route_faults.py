@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,13 +40,6 @@ pytestmark = pytest.mark.broker
 
 SOON = {"heartbeat_s": 0.4, "stale_s": 1.5}
 """A producer that is blind after 1.5 s; with a delivery time-out of 1 s it counts as gone after 7.5 s."""
-
-
-@pytest.fixture
-def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[RouteWorld]:
-    made = RouteWorld(broker.config(), topic_name())
-    yield made
-    made.close()
 
 
 def command(world: RouteWorld, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:

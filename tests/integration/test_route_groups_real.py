@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from tests.integration.route_world import CHECKOUT, Member, RouteWorld, Traffic, eventually, life
 
-from lab.broker import EmbeddedBroker
 from topicshift.client import RoutedConsumer
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[RouteWorld]:
-    made = RouteWorld(broker.config(), topic_name())
-    yield made
-    made.close()
 
 
 # ------------------------------------------------------------------------------------------------ consumers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,13 +25,6 @@ from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Route, State
 from topicshift.ports import Participant
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[RouteWorld]:
-    made = RouteWorld(broker.config(), topic_name())
-    yield made
-    made.close()
 
 
 # ------------------------------------------------------------------------------------------------ the store

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.route_world import CHECKOUT, RouteWorld, eventually, life
 
-from lab.broker import EmbeddedBroker
 from lab.java import find_java
 from topicshift.core.route.records import Ack, Status
 
@@ -111,13 +110,6 @@ class App:
         for end in (self._child.stdin, self._child.stdout):
             if end is not None:
                 end.close()
-
-
-@pytest.fixture
-def world(broker: EmbeddedBroker, topic_name: Callable[..., str]) -> Iterator[RouteWorld]:
-    made = RouteWorld(broker.config(), topic_name())
-    yield made
-    made.close()
 
 
 @pytest.fixture

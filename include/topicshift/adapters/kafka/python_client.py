@@ -182,6 +182,7 @@ def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
     from kafka.errors import KafkaError
     from kafka.net.compat import KafkaNetClient
 
+    _close_what_fails()
     settings = kafka_python_config(config, timeout_s=timeout_s)
     # This library logs the whole config, password included, at level DEBUG when it starts.
     gag = logging.getLogger("kafka.admin.client")
@@ -204,6 +205,25 @@ def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
         raise
     finally:
         gag.removeFilter(_no_config)
+
+
+def _close_what_fails() -> None:
+    """Close the socket of each connection that cannot be made: the library leaves it to the garbage collector."""
+    from kafka.net.inet import KafkaNetSocket
+
+    connect = KafkaNetSocket.sock_connect
+    if hasattr(connect, "closes"):
+        return
+
+    async def sock_connect(self: Any, net: Any, sock: Any, *rest: Any, **options: Any) -> Any:
+        try:
+            return await connect(self, net, sock, *rest, **options)
+        except BaseException:
+            sock.close()
+            raise
+
+    sock_connect.closes = True  # type: ignore[attr-defined]
+    KafkaNetSocket.sock_connect = sock_connect
 
 
 def _take_turns(manager: Any) -> None:
