@@ -108,6 +108,15 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_what_a_person_closed_is_not_opened_again_by_the_run_that_is_cleared",
     ),
     "After the end, a group still reads the source": ("test_every_kind_of_reader_shows_and_old_commits_do_not",),
+    "An answer has no effect, and the question is asked again": (
+        "test_who_triggered_the_run_may_not_answer_alone",
+        "test_who_triggered_a_run_may_not_answer_alone_and_people_are_told_once",
+    ),
+    "The run failed with *the installation policy does not allow it*": (
+        "test_a_plan_below_the_policy_is_refused_and_nothing_is_made",
+        "test_a_policy_that_was_tightened_after_the_plan_stops_the_run_before_the_freeze",
+    ),
+    "You are told `freeze_overlong`": ("test_a_freeze_that_ends_on_the_source_says_why_and_a_run_that_stands_too",),
     "Tasks may be cleared at any time, twice too": (
         "test_every_task_may_run_twice",
         "test_tasks_cleared_twice_after_the_end_change_nothing",
