@@ -128,10 +128,13 @@ def test_an_answer_from_a_terminal_wakes_a_task_that_asks_in_airflow(
 def test_an_answer_that_came_before_the_task_was_parked_is_not_lost(
     airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "kim"}}
     airflow.until(Step.PLAN)
     task = AdvanceOperator(task_id="plan", until=Step.APPROVE)
     parked = airflow.run(task)
+    said = {
+        "chosen_options": [parked.kwargs["question"]["yes"]],
+        "responded_by_user": {"id": "1", "name": "kim"},
+    }
     parked.trigger.ti_id, parked.trigger.moment = str(uuid4()), LATER
     monkeypatch.setattr("topicshift_airflow.airflow_api.answer_of", lambda _: said)
     after_looks(monkeypatch, 0, lambda: None)
