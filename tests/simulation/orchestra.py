@@ -139,7 +139,9 @@ class DagRun:
         self.alive = True
         self.state = "running"
         self.paused_until = -1.0
-        self.steps = [s for s in ORDER[Cutover(sim.scenario.shape.order)] if s is not Step.RETIRE]
+        order = Cutover(sim.scenario.shape.order)
+        self.steps = [s for s in ORDER[order] if s is not Step.RETIRE]
+        self._drain_first = order is Cutover.DRAIN_FIRST
         self.at = 0
         self.tasks: list[Task] = []
         self.cleared = 0
@@ -152,10 +154,11 @@ class DagRun:
         if self.at >= len(self.steps):
             self.state, self.alive = "success", False
             self.sim.note(self.owner, "run", "success")
+            self.sim.retire_later()
             return
         step = self.steps[self.at]
         subjects: list[str | None] = [None]
-        if step is Step.SWITCH_CONSUMERS:
+        if step is Step.SWITCH_CONSUMERS or (step in (Step.DRAIN, Step.VERIFY_DRAIN) and not self._drain_first):
             subjects = [c.group for c in self.sim.world.consumers]
         left = [len(subjects)]
         self.tasks = []
@@ -169,6 +172,8 @@ class DagRun:
     @staticmethod
     def _work(step: Step, subject: str | None) -> Callable[[MigrationContext], Any]:
         through = Step.SWITCH_PRODUCERS if step is Step.STOP_PRODUCERS else None
+        if step is Step.DRAIN and subject is not None:
+            through = Step.SWITCH_CONSUMERS  # a group that has drained is not held up by one that has not
         return lambda ctx: _reached(ctx, step, advance(ctx, until=step, focus=subject, through=through))
 
     def _task_ended(self, left: list[int], how: str, result: Any) -> None:

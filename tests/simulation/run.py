@@ -26,6 +26,7 @@ from .faults import Faulty, Injector
 from .kernel import BASE, InlineExecutor, Kernel, OutOfTime, Process, SimClock, drive
 from .manual import ManualConsumer, ManualProducer, back_by_hand
 from .people import People
+from .retirement import RetirementRun, cancel, retire
 from .routes import RouteOf
 from .runbook import Operator
 from .scenario import Scenario
@@ -36,6 +37,10 @@ SAFETY_S = 280.0
 """The longest time in which faults may strike."""
 LIVENESS_S = 700.0
 """Once all is healed, everything has to come to its end within this time."""
+MOST_RETIREMENTS = 8
+"""The DAG of the retirement runs so often at most."""
+BY_HAND: dict[str, Callable[[MigrationContext], Any]] = {"retirement_cancelled": cancel, "retire_asked": retire}
+"""What a person may do about a retirement."""
 READ_S, IDLE_S = 600.0, 40.0
 """At the end of a run groups read on for so long, and no longer than so long after the last record."""
 BASE_IMPACT: dict[str, Any] = {
@@ -80,6 +85,8 @@ class Simulation:
         self._milestones: dict[str, list[Hand]] = {}
         self._resuming: orchestra.Task | None = None
         self._rollbacks = 0
+        self.retirements: list[RetirementRun] = []
+        self._retirement_due = False
         self._of: dict[str, str] = {}
         self.operator = Operator(self)
         self._look_again = 0.0
@@ -105,7 +112,13 @@ class Simulation:
                 "partitions": shape.target_partitions,
                 "cutover": shape.order,
                 "freeze_budget": f"{shape.budget_s}s",
-                "approvals": {"plan": how, "freeze": how, "certificate": how, "retire": "required"},
+                "approvals": {
+                    "plan": how,
+                    "freeze": how,
+                    "certificate": how,
+                    "retire": how if shape.retire_after_s else "required",
+                },
+                **self._retire_when(),
                 "producers": [
                     {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
                 ],
@@ -115,6 +128,12 @@ class Simulation:
                 ],
             }
         )
+
+    def _retire_when(self) -> dict[str, Any]:
+        shape = self.scenario.shape
+        if not shape.retire_after_s:
+            return {}
+        return {"retire": {"after": f"{shape.retire_after_s}s", "scream_test": f"{shape.scream_s}s"}}
 
     def context(self, process: Process, owner: str) -> MigrationContext:
         """The context of one process that acts for an owner; opens the migration where it has to."""
@@ -145,8 +164,7 @@ class Simulation:
             return Claim(row.migration_id, row.epoch, row.owner), row
 
         out: dict[str, Callable[[Ports], Any]] = {"command": same_owner, "watch": same_owner}
-        for n in range(1, self._rollbacks + 1):
-            owner = f"topic_rollback/{n}"
+        for owner in self._of:
             out[owner] = lambda ports, owner=owner: self._take_over(ports, owner)
         return out
 
@@ -232,10 +250,13 @@ class Simulation:
             if self.scenario.approvals == "required"
             else []
         )
+        required += ["retire.approve"] if required else []
         required += ["stop_producers.fence"] if shape.manual_producers else []
         h.add("world", "world", source=SOURCE, target=TARGET, order=shape.order, budget_s=shape.budget_s,
               groups=[c.group for c in self.world.consumers], required=required,
-              calm=not self.scenario.parts and not self.scenario.skew, skew=self.scenario.skew)  # fmt: skip
+              calm=not self.scenario.parts and not self.scenario.skew, skew=self.scenario.skew,
+              retire_after_s=shape.retire_after_s, scream_s=shape.scream_s,
+              retention_s=max(0, shape.retention_ms) / 1000)  # fmt: skip
         self.world.begin()
         for hand in self.scenario.hands:
             if hand.after:
@@ -310,7 +331,8 @@ class Simulation:
         return (
             bool(rows)
             and all(r.state != "open" and not r.active for r in rows)
-            and all(r.state not in ("running", "failing") for r in self.runs)
+            and all(r.state not in ("running", "failing") for r in (*self.runs, *self.retirements))
+            and not self._retirement_due
         )
 
     def _watch_milestones(self) -> float | None:
@@ -380,6 +402,8 @@ class Simulation:
             orchestra.Task(self, "command", "resume", orchestra.resume, lambda *_: None).start()
         elif what == "rollback_asked":
             self.roll_back()
+        elif what in BY_HAND:
+            return self.by_hand(what, BY_HAND[what])
         else:
             return False
         return True
@@ -392,6 +416,32 @@ class Simulation:
 
     def _rolled_back(self, how: str, result: Any) -> None:
         self.note("topic_rollback", "run", f"{how}: {result}"[:300])
+
+    def retire_later(self) -> None:
+        """The migration is done, or its retirement had to wait or has failed: the DAG runs again on another day."""
+        if not self.scenario.shape.retire_after_s or len(self.retirements) >= MOST_RETIREMENTS:
+            return
+        self._retirement_due = True
+        self.kernel.after(self.world.rng.uniform(10.0, 25.0), self.retire)
+
+    def retire(self) -> bool:
+        """One run of the retirement's DAG, if there is a finished migration, and no other run of it."""
+        self._retirement_due = False
+        finished = [r for r in self.journal.find(source=SOURCE) if r.state == "done"]
+        if not finished or any(r.state == "running" for r in self.retirements):
+            return False
+        owner = f"topic_retirement/{len(self.retirements) + 1}"
+        self._of[owner] = finished[-1].migration_id
+        self.retirements.append(RetirementRun(self, owner))
+        self.retirements[-1].begin()
+        return True
+
+    def by_hand(self, name: str, work: Callable[[MigrationContext], Any]) -> bool:
+        """A retirement, or its end, that somebody asks for."""
+        owner = f"topic_retirement/hand{len(self._of)}"
+        self._of[owner] = self.migration_id()
+        orchestra.Task(self, owner, name, work, lambda *_: None, retries=0).start()
+        return True
 
     def operator_looks(self, run: orchestra.DagRun) -> None:
         """A run has failed: somebody clears it after a while, or rolls it back."""
@@ -442,6 +492,7 @@ class Simulation:
             broken=self.errors,
             instances=[i.name for p in world.producers for i in p.instances if i.alive and not self._is_persons(p)],
             closed=self.operator.closed,
+            denied=sorted({a.operation for a in world.cluster.acls() if a.permission == "DENY" and a.name == SOURCE}),
         )  # fmt: skip
 
     def _is_persons(self, app: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from topicshift.acts.close import close
 
 from . import orchestra
+from .retirement import cancel, retire
 
 if TYPE_CHECKING:
     from .run import Simulation
@@ -60,13 +61,24 @@ class Operator:
         return next((r for r in self._sim.runs for row in open_ if r.owner == row.owner), None)
 
     def _clear_run(self) -> None:
+        if self._retiring():
+            self._sim.by_hand("retire_asked", retire)
+            return
         run = self._owning_run()
         if run is not None and run.state != "deleted":
             run.clear(3)
         else:
             orchestra.Task(self._sim, "command", "advance", orchestra.forward, lambda *_: None).start()
 
+    def _retiring(self) -> bool:
+        """Whether what is left is a retirement alone."""
+        rows = [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
+        return bool(rows) and all(r.state == "done" for r in rows)
+
     def _fail_run(self) -> None:
+        if self._retiring():
+            self._sim.by_hand("retirement_cancelled", cancel)
+            return
         run = self._owning_run()
         if run is not None and run.state == "running":
             run.fail("marked as failed by hand")

@@ -20,13 +20,23 @@ MILESTONES = (
 )
 """Journal rows that a hand may wait for, so that it falls into the part of a run where it matters."""
 
+RETIREMENT = ("scream_test", "scream_test", "delete_source")
+"""The same for the retirement."""
+RETIREMENT_HANDS = (
+    "reader_returns", "stray_write_source", "source_remade", "source_deleted", "deny_removed", "undeclared_group",
+    "retirement_cancelled", "retire_asked", "rollback_asked", "cleared", "triggered_twice",
+)  # fmt: skip
+"""What may befall a source that is to be retired."""
+
 PEOPLES_HANDS = (
     "cleared", "marked_success", "marked_failed", "run_deleted", "run_paused", "triggered_twice", "command_line",
     "second_advancer", "resume_asked", "rollback_asked", "verifier_dies",
 )  # fmt: skip
 
 
-DRAWN = sorted(HANDS.keys() - {"undeclared_follower", "transaction_hangs"})
+DRAWN = sorted(
+    HANDS.keys() - {"undeclared_follower", "transaction_hangs", "transaction_ends", "reader_returns", "source_deleted"}
+)
 """Hands of outsiders that any scenario may hold; a stranger on the route keeps the gate shut for good."""
 
 SPECIAL = frozenset(
@@ -80,6 +90,8 @@ class Wish:
     """People move every producer."""
     kinds: tuple[str, ...] = ()
     """Fault kinds that are added to each scenario (``kind`` or ``kind@port.method``)."""
+    retire: bool | None = None
+    """Whether the source is retired afterwards; None: as the seed has it."""
 
 
 ANY = Wish()
@@ -108,6 +120,10 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         shape = replace(shape, manual_producers=rng.choice((0, 1)), manual_groups=rng.choice((0, 1, 1)))
     if wish.manual:
         shape = replace(shape, manual_producers=shape.producers)
+    more = random.Random(f"more {seed}")
+    retires = more.random() < 0.3 if wish.retire is None else wish.retire
+    if retires:
+        shape = _retired(more, shape)
     base = Scenario(seed, shape, approvals=rng.choice(("required", "auto", "auto")))
     if wish.calm and not (wish.hands or wish.kinds):
         return base
@@ -118,6 +134,10 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     hands += [_hand(rng, rng.choice(DRAWN)) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_hand(rng, rng.choice(PEOPLES_HANDS)) for _ in range(rng.choice((0, 0, 1, 1, 2)) * (weight > 0))]
     hands += [_wished(rng, n) for n in wish.hands if n not in SPECIAL]
+    if weight and more.random() < 0.15:
+        hands.append(_hand(more, "transaction_ends"))
+    if weight and retires:
+        hands += [_at_its_retirement(more) for _ in range(more.choice((0, 1, 1, 2)))]
     if "plan_changes" in wish.hands:
         base = replace(base, approvals="required")
         hands.append(Hand("partition_added_source", rng.uniform(4.0, 12.0)))
@@ -140,6 +160,21 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     skew = rng.choice((0.0, 0.0, 0.0, 0.3, -0.5, 4.0, -4.0)) if weight > 1 else 0.0
     moods = (Mood(3.0, "no"),) if "says_no" in wish.hands else _moods(rng, weight)
     return replace(base, faults=tuple(faults), hands=tuple(hands), moods=moods, skew=skew)
+
+
+def _retired(rng: random.Random, shape: Shape) -> Shape:
+    """A world whose source is retired: time is short there."""
+    return replace(
+        shape,
+        retire_after_s=rng.choice((5, 20, 60)),
+        scream_s=rng.choice((10, 25)),
+        retention_ms=rng.choice((-1, 40_000, 90_000)),
+    )
+
+
+def _at_its_retirement(rng: random.Random) -> Hand:
+    at = rng.choice((0.0, 0.5, 3.0, 12.0, 25.0)) * rng.uniform(0.3, 1.5)
+    return Hand(rng.choice(RETIREMENT_HANDS), at, rng.choice(RETIREMENT))
 
 
 def _moods(rng: random.Random, weight: int) -> tuple[Mood, ...]:

@@ -108,5 +108,11 @@ KEPT: dict[str, Scenario] = {
         moods=(Mood(3.2084229580269126), Mood(2.8071587154834075)),
         approvals="auto",
     ),
+    "the target's ACL is removed, and it has more partitions than planned": Scenario(
+        60034,
+        Shape("producers_first", target_partitions=5, members=(1, 2)),
+        hands=(Hand("target_acl_removed", 46.4), Hand("partition_added_target", 0.1, "wide_deny")),
+        approvals="auto",
+    ),
 }
 """What went wrong, and the scenario that shows it."""

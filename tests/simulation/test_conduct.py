@@ -8,12 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.simulation.checker import gather
-from tests.simulation.conduct import RULES
+from tests.simulation import checker
 from tests.simulation.history import History
 from tests.simulation.kernel import BASE
+from tests.simulation.promises import ends, fence, freeze, records, retirement, route, seats
+from tests.simulation.promises.facts import gather
 
 Line = tuple[float, str, str, dict[str, Any]]
+RULES = (
+    *freeze.RULES,
+    *seats.RULES,
+    *(ends.calm_is_done, ends.calm_moves_everybody, ends.ends_tidily, ends.free_is_rolled_back),
+    *(fence.denied_is_denied, fence.mends_before_it_acts, fence.nothing_open_at_the_fence),
+    *retirement.RULES,
+    *(route.points_count_in_time, route.paused_is_flushed),
+    records.released_have_read,
+)
 END = {"state": "done", "why": ""}
 
 
@@ -21,7 +31,15 @@ def judge(*lines: Line, end: dict[str, Any] = END, **start: Any) -> set[str]:
     """The rules that a history breaks."""
     now = [0.0]
     history = History(lambda: now[0])
-    world = {"source": "old", "target": "new", "order": "drain_first", "budget_s": 60.0, "groups": ["g0"]} | start
+    world = {
+        "source": "old",
+        "target": "new",
+        "order": "drain_first",
+        "budget_s": 60.0,
+        "groups": ["g0"],
+        "required": [],
+    }
+    world |= start
     for at, who, what, data in [(0.0, "world", "world", world), *lines, (300.0, "world", "end", end)]:
         now[0] = at
         history.add(who, what, **data)
@@ -50,7 +68,7 @@ def seat(at: float, who: str, until: float) -> Line:
     return at, who, "seat", {"migration": "m", "until": until}
 
 
-def route(at: float, active: str, until: float | None = None) -> Line:
+def picture(at: float, active: str, until: float | None = None) -> Line:
     return at, "route", "route", {"active": active, "state": "paused" if until else "open", "until": until}
 
 
@@ -100,47 +118,103 @@ def left(unread: int, *, released: bool) -> Line:
     return 5.0, "g0-1", "left", {"topic": "old", "released": released, "unread": unread}
 
 
-@pytest.mark.parametrize(
-    ("rule", "lines", "start"),
-    [
-        ("free_is_rolled_back", [hand(10.0, "rollback_asked")], {}),
-        ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
-        ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
-        ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
-        ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
-        ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
-        ("freezes_begin_prepared", [row(5.0, "arm"), BEGUN], {}),
-        ("freezes_begin_prepared", [*PREPARED, BEGUN], {"required": ["stop_producers.fence"]}),
-        ("begins_as_shown", [GO_PLAN, BEGUN], GO),
-        ("begins_as_shown", [GO_PLAN, go(said="no"), BEGUN], GO),
-        ("begins_as_shown", [GO_PLAN, go(plan_hash="H2"), BEGUN], GO),
-        ("begins_as_shown", [GO_PLAN, go(freeze_budget_s=30.0), BEGUN], GO),
-        ("begins_as_shown", [GO_PLAN, go(until=1.0), BEGUN], GO),
-        ("begins_as_shown", [GO_PLAN, go(), BEGUN, RESUMED, row(60.0, "freeze", "intended")], GO),
-        ("begins_as_shown", [GO_PLAN, go(), BEGUN, call(13.0, method="create_acls", denies=["User:x"])], GO),
-        ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
-        ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
-        ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
-        ("mends_before_it_acts", [LONGER, hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
-        ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
-        ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
-        ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
-        ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
-        ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
-        ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
-        ("freezes_end_in_time", [BEGUN, hand(15.0, "run_deleted"), row(60.0, "freeze", "undone")], {}),
-        ("freezes_end_in_time", [BEGUN], {}),
-        ("one_freeze_a_try", [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=40.0)], {}),
-        ("denied_is_denied", [FENCE, append(20.0, 2)], {}),
-        ("paused_is_flushed", [PAUSED, sent(5.5)], {}),
-        ("paused_is_flushed", [route(1.0, "new"), taken(4.0), PAUSED, sent(5.5)], {}),
-        ("paused_is_flushed", [route(1.0, "old", 90.0), PAUSED, taken(5.2), route(5.4, "new"), sent(5.5)], {}),
-        ("late_points_are_void", [route(5.0, "old", 60.0), route(61.0, "new", 60.0)], {}),
-        ("released_have_read", [left(1, released=True)], {}),
-    ],
-)
+RETIRED = {"state": "retired", "why": ""}
+DONE = [row(40.0, "switch_producers"), state(60.0, "done")]
+SCREAM = row(100.0, "scream_test", "intended")
+GONE = {"port": "admin", "method": "delete_topic", "topic": "old", "topic_id": "A"}
+YES: Line = (90.0, "person", "answered", {"question": "retire.approve", "said": "yes", "shown": "old A"})
+RETIRE: dict[str, Any] = {"retire_after_s": 50.0, "scream_s": 20.0, "required": []}
+FENCED = row(30.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
+
+
+def transaction(at: float, state: str) -> Line:
+    return at, "nightly", "transaction", {"topic_id": "A", "state": state}
+
+
+PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
+    ("free_is_rolled_back", [hand(10.0, "rollback_asked")], {}),
+    ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
+    ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
+    ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
+    ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
+    ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
+    ("freezes_begin_prepared", [row(5.0, "arm"), BEGUN], {}),
+    ("freezes_begin_prepared", [*PREPARED, BEGUN], {"required": ["stop_producers.fence"]}),
+    ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
+    ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
+    ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
+    ("mends_before_it_acts", [LONGER, hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
+    ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
+    ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
+    ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
+    ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
+    ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
+    ("freezes_end_in_time", [BEGUN, hand(15.0, "run_deleted"), row(60.0, "freeze", "undone")], {}),
+    ("freezes_end_in_time", [BEGUN], {}),
+    ("one_freeze_a_try", [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=40.0)], {}),
+    ("denied_is_denied", [FENCE, append(20.0, 2)], {}),
+    ("paused_is_flushed", [PAUSED, sent(5.5)], {}),
+    ("paused_is_flushed", [picture(1.0, "new"), taken(4.0), PAUSED, sent(5.5)], {}),
+    ("paused_is_flushed", [picture(1.0, "old", 90.0), PAUSED, taken(5.2), picture(5.4, "new"), sent(5.5)], {}),
+    ("points_count_in_time", [picture(5.0, "old", 60.0), picture(61.0, "new", 60.0)], {}),
+    ("released_have_read", [left(1, released=True)], {}),
+    ("begins_as_shown", [GO_PLAN, BEGUN], GO),
+    ("begins_as_shown", [GO_PLAN, go(said="no"), BEGUN], GO),
+    ("begins_as_shown", [GO_PLAN, go(plan_hash="H2"), BEGUN], GO),
+    ("begins_as_shown", [GO_PLAN, go(freeze_budget_s=30.0), BEGUN], GO),
+    ("begins_as_shown", [GO_PLAN, go(until=1.0), BEGUN], GO),
+    ("begins_as_shown", [GO_PLAN, go(), BEGUN, RESUMED, row(60.0, "freeze", "intended")], GO),
+    ("begins_as_shown", [GO_PLAN, go(), BEGUN, call(13.0, method="create_acls", denies=["User:x"])], GO),
+    ("nothing_open_at_the_fence", [transaction(20.0, "open"), FENCED], {}),
+    ("deleted_when_done_and_due", [FENCED, SCREAM, call(140.0, **GONE)], RETIRE),
+    ("deleted_when_done_and_due", [*DONE, SCREAM, call(140.0, **GONE)], RETIRE | {"retire_after_s": 150.0}),
+    ("deleted_when_done_and_due", [FENCED, *DONE, SCREAM, call(140.0, **GONE | {"topic_id": "B"})], RETIRE),
+    ("deleted_as_approved", [*DONE, SCREAM, call(140.0, **GONE)], RETIRE | {"required": ["retire.approve"]}),
+    ("screamed_before", [*DONE, call(140.0, **GONE)], RETIRE),
+    ("screamed_before", [*DONE, SCREAM, call(110.0, **GONE)], RETIRE),
+    ("nobody_used_it", [*DONE, SCREAM, hand(110.0, "reader_returns"), call(140.0, **GONE)], RETIRE),
+    ("nobody_used_it", [FENCED, *DONE, SCREAM, append(110.0, 3), call(140.0, **GONE)], RETIRE),
+    ("cancelled_is_cancelled", [*DONE, SCREAM, call(140.0, "topic_retirement/1.let_in_again.1", **GONE)], RETIRE),
+]
+"""A rule, what breaks it, and what the world is then."""
+
+
+@pytest.mark.parametrize(("rule", "lines", "start"), PLANTED)
 def test_a_planted_violation_is_caught(rule: str, lines: list[Line], start: dict[str, Any]) -> None:
     assert rule in judge(*lines, **start)
+
+
+def test_readers_that_are_not_let_in_again_are_caught() -> None:
+    ended = RETIRED | {"denied": ["WRITE"]}
+    assert "let_in_again" in judge(*DONE, SCREAM, end=ended)
+    assert "let_in_again" in judge(*DONE, SCREAM, end=END | {"denied": ["READ"]})
+    assert judge(*DONE, SCREAM, end=END | {"denied": ["WRITE"]}) == set()
+
+
+def test_a_source_that_is_due_and_approved_may_go() -> None:
+    gone = call(140.0, **GONE)
+    lines = [
+        FENCED,
+        *DONE,
+        YES,
+        SCREAM,
+        append(20.0, 1),
+        hand(105.0, "reader_returns"),
+        (120.0, "x", "reader_left", {}),
+    ]
+    assert judge(*lines, gone, end=RETIRED, **RETIRE | {"required": ["retire.approve"]}) == set()
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    planted = {rule for rule, *_ in PLANTED} | {"calm_is_done", "calm_moves_everybody", "let_in_again"}
+    on_stories = {
+        *("order_of_keys", "nothing_lost", "own_duplicates", "nothing_unread_at_release", "stops_after_a_write"),
+        *("never_left_stopped", "admits_by_the_route", "late_points_are_void", "denied_for_long", "goes_on_unarmed"),
+        *("one_run_at_a_time", "approved_as_shown", "done_is_proven", "hands_are_named", "comes_to_an_end"),
+        "producers_write",
+    }
+    assert {rule.__name__ for rule in checker.RULES} == planted | on_stories
 
 
 def test_a_calm_day_that_is_not_done_is_caught() -> None:
@@ -196,8 +270,8 @@ STEP = SimpleNamespace(kind="clock_step")
         [*PREPARED, BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
         [FENCE, append(9.0, 1), hand(15.0, "deny_removed", "outsider"), append(20.0, 2)],
         [sent(4.0), PAUSED],
-        [route(1.0, "new", 90.0), PAUSED, route(5.2, "old"), taken(5.4), sent(5.5)],
-        [route(5.0, "old", 60.0), route(50.0, "new", 60.0), route(70.0, "new", 60.0)],
+        [picture(1.0, "new", 90.0), PAUSED, picture(5.2, "old"), taken(5.4), sent(5.5)],
+        [picture(5.0, "old", 60.0), picture(50.0, "new", 60.0), picture(70.0, "new", 60.0)],
         [left(0, released=True)],
         [left(3, released=False)],
     ],

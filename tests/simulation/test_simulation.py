@@ -10,10 +10,11 @@ from tests.simulation.scenario import Wish, draw
 from tests.simulation.seeds import KEPT
 
 
+@pytest.mark.parametrize(("retire", "outcome"), [(False, "done"), (True, "retired")])
 @pytest.mark.parametrize("order", ["drain_first", "producers_first"])
-def test_a_calm_migration_is_done(order: str) -> None:
-    tally = campaign(1, 10, wish=Wish(order=order, calm=True))
-    assert (tally.failed, dict(tally.outcomes)) == ({}, {"done": 10})
+def test_a_calm_migration_is_done(order: str, retire: bool, outcome: str) -> None:
+    tally = campaign(1, 8, wish=Wish(order=order, calm=True, retire=retire))
+    assert (tally.failed, dict(tally.outcomes)) == ({}, {outcome: 8})
 
 
 @pytest.mark.parametrize("first", range(1, 201, 40))

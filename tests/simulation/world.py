@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from topicshift.ports import Acl
+from topicshift.ports import Acl, GroupMember
+from topicshift.testing.fakes import FakeCluster
 
 from .cluster import SimCluster, place
 from .groups import Coordinator
@@ -34,6 +35,10 @@ class Shape:
     manual_producers: int = 0
     """So many of the producers, from the last on, are moved by a person."""
     manual_groups: int = 0
+    retire_after_s: int = 0
+    """The source is retired so long after the switch; 0: never."""
+    scream_s: int = 0
+    retention_ms: int = 86_400_000
 
 
 class World:
@@ -54,7 +59,9 @@ class World:
         self.idle_until = -1.0
         """Until then producers have nothing to send."""
         c = self.cluster
-        c.create_topic(self.source, shape.source_partitions, 3, {"retention.ms": "86400000", "retention.bytes": "-1"})
+        c.create_topic(
+            self.source, shape.source_partitions, 3, {"retention.ms": str(shape.retention_ms), "retention.bytes": "-1"}
+        )
         for p in range(shape.producers):
             c.create_acls({Acl("TOPIC", self.source, "LITERAL", f"User:p{p}", "*", "WRITE", "ALLOW")})
         c.create_acls({Acl("TOPIC", self.source, "LITERAL", "User:rogue", "*", "WRITE", "ALLOW")})
@@ -181,7 +188,7 @@ def _target_acl(world: World) -> object:
 def _retention(world: World) -> object:
     held = world.cluster._topics.get(world.source)
     if held is not None:
-        held.configs["retention.ms"] = "86400000"
+        held.configs["retention.ms"] = str(world.shape.retention_ms)
     return held is not None
 
 
@@ -274,6 +281,45 @@ def _hangs(world: World) -> object:
     return True
 
 
+def _reader_returns(world: World) -> object:
+    """A forgotten reader starts again, and stays for a while."""
+    if world.cluster.partitions(world.source) is None:
+        return False
+    late = GroupMember("late-1", "late", "h", assignment={world.source: (0,)}, topics=(world.source,))
+    world.cluster.join("late", late)
+
+    def leave() -> None:
+        world.cluster.leave("late", "late-1")
+        world.history.add("late-1", "reader_left")
+
+    world.later(world.rng.uniform(15.0, 60.0), leave)
+    return True
+
+
+def _source_deleted(world: World) -> object:
+    if world.cluster.partitions(world.source) is None:
+        return False
+    FakeCluster.delete_topic(world.cluster, world.source)
+    return True
+
+
+def _ends_by_itself(world: World) -> object:
+    """A producer of a batch job has a transaction open, which it ends after a while."""
+    if world.cluster.partitions(world.source) is None:
+        return False
+    transaction, where = world.cluster.begin("nightly"), world.cluster.topic_id(world.source)
+    transaction.produce(world.source, 0)
+    world.history.add("nightly", "transaction", topic_id=where, state="open")
+
+    def end() -> None:
+        if world.cluster.topic_id(world.source) == where:
+            world.rng.choice((transaction.commit, transaction.abort))()
+        world.history.add("nightly", "transaction", topic_id=where, state="ended")
+
+    world.later(world.rng.choice((0.3, 2.0, 8.0, 25.0)) * world.rng.uniform(0.5, 1.5), end)
+    return True
+
+
 HANDS: dict[str, Callable[[World], object]] = {
     "deny_removed": _deny,
     "target_acl_removed": _target_acl,
@@ -291,6 +337,9 @@ HANDS: dict[str, Callable[[World], object]] = {
     "undeclared_follower": _stranger,
     "route_gone": _route_gone,
     "transaction_hangs": _hangs,
+    "transaction_ends": _ends_by_itself,
+    "reader_returns": _reader_returns,
+    "source_deleted": _source_deleted,
 }
 """What outsiders do to the cluster."""
 

@@ -195,6 +195,29 @@ def test_acls_of_the_target_that_somebody_removed_are_put_back_and_said() -> Non
     assert len(w.events("target_acls_repaired")[0]["removed_by_somebody"]) == len(before)
 
 
+def test_a_deny_that_a_late_request_sets_after_the_resume_is_lifted_with_the_next_fence() -> None:
+    w = World()
+    fenced(w)
+    w.advanced(wanted="resume")
+    w.cluster.create_acls([BATCH])
+    w.clock.advance(1)
+    record = fenced(w)
+    assert record.acls_added == [BATCH] and any("late request" in note for note in record.notes)
+    w.advanced(wanted="resume")
+    assert w.acls() == w.before
+
+
+def test_producers_that_write_to_the_target_get_its_acls_back_whatever_else_is_wrong_with_it() -> None:
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    before = w.acls(TARGET)
+    w.cluster.delete_acls(before)
+    w.cluster.add_partitions(TARGET, 7)
+    with pytest.raises(Refused, match="7 partitions"):
+        w.advance(patience_s=20)
+    assert w.acls(TARGET) == before
+
+
 def test_a_deny_of_somebody_else_survives_the_fence_and_its_end() -> None:
     w = World()
     w.cluster.create_acls([BATCH])

@@ -66,15 +66,16 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
             "the plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
         )
     # Nobody is denied who was not named in the go for this freeze.
+    late = _late(record, acls, ctx.row.source)
     plan = deny_of(ctx, acls, states, only=shown_of(record, Ask.FREEZE).get("deny"))
     return {
         "topic": ctx.row.source,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
         "acls_before": [asdict(a) for a in concerning(acls, ctx.row.source)],
-        "acls_added": [asdict(a) for a in plan.bindings],
+        "acls_added": [asdict(a) for a in (*plan.bindings, *late)],
         "exempt_principals": sorted(exempt_of([_route_producer(s) for s in states])),
-        "notes": list(plan.notes),
+        "notes": [*plan.notes, *map(_said, late)],
     }
 
 
@@ -91,6 +92,21 @@ def deny_of(
 def _route_producer(state: ParticipantState) -> RouteProducer:
     who = state.participant
     return RouteProducer(who.name, who.principal, tuple(i.principal for i in state.instances if i.principal))
+
+
+def _late(record: Record, acls: frozenset[Acl], topic: str) -> list[Acl]:
+    """Bindings of an earlier freeze that are in force although its fence was lifted: a request was late with them."""
+    rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY)]
+    lifted = {a for row in rows if row is not None and not row.state.in_effect for a in added_by(row.data)}
+    held = {a for row in rows if row is not None and row.state.in_effect for a in added_by(row.data)}
+    return sorted(a for a in (lifted - held) & acls if a.name == topic)
+
+
+def _said(late: Acl) -> str:
+    return (
+        f"{late.permission} {late.operation} for {late.principal} is in force again although this migration had lifted "
+        "it: a late request set it, so it is lifted with the others."
+    )
 
 
 def _create(ctx: MigrationContext, acls: list[Acl]) -> None:
@@ -150,9 +166,10 @@ def _shut(ctx: MigrationContext, record: Record, row: Row, topic: str) -> None:
         data = held.data
     else:
         # The brokers' ACLs need no look where the freeze found none in force: without an authorizer there are none.
-        plan = wide_deny(ctx.admin.acls(), topic)
-        added = [asdict(a) for a in plan.bindings]
-        data = ctx.intend(row, {"topic": topic, "acls_added": added, "notes": list(plan.notes)})
+        here = ctx.admin.acls()
+        plan, late = wide_deny(here, topic), _late(record, here, topic)
+        added = [asdict(a) for a in (*plan.bindings, *late)]
+        data = ctx.intend(row, {"topic": topic, "acls_added": added, "notes": [*plan.notes, *map(_said, late)]})
     _create(ctx, added_by(data))
     ctx.finish(row, {})
 

@@ -308,7 +308,8 @@ class _Look:
         if isinstance(acls, Unknown):
             return acls
         wanted = [Acl(**a) for a in row.data["acls_added"]]
-        missing = tuple(str(a) for a in wanted if a not in acls)
+        ours = same_topic_id(info.topic_id, str(row.data.get("topic_id")))
+        missing = tuple(str(a) for a in wanted if a not in acls) if ours else ()
         wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, acls | set(wanted))
         return TargetFact(True, wrong, used, missing)
 

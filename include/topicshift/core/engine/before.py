@@ -62,7 +62,9 @@ def target_stands(view: View) -> Decision | None:
     target = view.target
     if isinstance(target, Unknown):
         return wait(f"{view.record.target} cannot be described: {target.why}")
-    if not target.exists or target.wrong:
+    # Whoever is on it already must be able to write there, whatever else is wrong with it.
+    again = target.missing_acls and (not target.wrong or due(view, Act.REPAIR_TARGET))
+    if not target.exists or (target.wrong and not again):
         what = target.wrong or "it does not exist any more"
         return end_or_stop(view, "Refused", f"{view.record.target} is not what was planned: {what}")
     if target.missing_acls:

@@ -190,7 +190,7 @@ class PlanFact:
 class TargetFact:
     """The target against the plan. ``wrong``: differences that cannot be mended, in words; ``used``: the sum of END_U.
 
-    ``missing_acls`` are bindings of the plan that are not in force.
+    ``missing_acls`` are bindings of the plan that are not in force; none are missed of another topic of its name.
     """
 
     exists: bool

@@ -1,0 +1,205 @@
+"""What a history says, sorted for the rules; and what several of them ask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.history import Event, History
+
+FRESH_S = 35.0
+"""An act may rest on a look at the source that is at most this old when the act begins."""
+
+SLACK_S = 40.0
+"""Added to the budget before producers count as left stopped: reading the route, one heartbeat, one retry."""
+
+LOOK_S = 3.0
+"""An act rests on a look at the world that is at most this old, where no fault is in the way."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken promise: the number of the sentence in the design, the rule's name, and what was seen."""
+
+    rule: str
+    text: str
+    at: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+@dataclass
+class Facts:
+    """What the history says, sorted for the rules."""
+
+    source: str
+    target: str
+    order: str
+    budget_s: float
+    groups: list[str]
+    events: list[Event]
+    appended: dict[tuple[str, int, int], Event] = field(default_factory=dict)
+    acked: list[Event] = field(default_factory=list)
+    delivered: dict[str, list[Event]] = field(default_factory=dict)
+    hands: list[Event] = field(default_factory=list)
+    end: Event | None = None
+    start: Event = field(default_factory=lambda: Event(0.0, "world", "world"))
+
+    def hand(self, *names: str) -> list[Event]:
+        """What outsiders did of these kinds."""
+        return [h for h in self.hands if h["hand"] in names and h["did"] is not False]
+
+
+def gather(history: History) -> Facts:
+    """Sort the history."""
+    start = next(history.of("world"))
+    d = start.data
+    facts = Facts(d["source"], d["target"], d["order"], d["budget_s"], d["groups"], history.events)
+    facts.delivered, facts.start = {g: [] for g in facts.groups}, start
+    for e in history.events:
+        if e.what == "appended":
+            facts.appended[e["topic_id"], e["partition"], e["offset"]] = e
+        elif e.what == "produce" and e["outcome"] == "ok":
+            facts.acked.append(e)
+        elif e.what == "deliver" and e["group"] in facts.delivered:
+            facts.delivered[e["group"]].append(e)
+        elif e.what == "hand":
+            facts.hands.append(e)
+        elif e.what == "end":
+            facts.end = e
+    return facts
+
+
+@dataclass(frozen=True)
+class Fence:
+    at: float
+    migration: str
+    topic_id: str
+    offsets: dict[int, int]
+    until: float
+
+    def past(self, record: Event) -> bool:
+        """Whether the record lies past the fence, on the fenced topic."""
+        return (
+            record["topic_id"] == self.topic_id
+            and record["offset"] >= self.offsets.get(record["partition"], 0)
+            and record.at < self.until
+        )
+
+
+def fences_of(facts: Facts) -> list[Fence]:
+    """Each fence that was recorded, with the time at which it was lifted."""
+    out: list[Fence] = []
+    rows = [e for e in facts.events if e.what == "row" and e["step"] == "fence"]
+    for i, e in enumerate(rows):
+        if e["state"] != "done" or not e["fence"] or (out and out[-1].until == float("inf")):
+            continue
+        until = next((n.at for n in rows[i + 1 :] if n["state"] in ("undone", "undoing")), float("inf"))
+        out.append(Fence(e.at, e["migration"], e["fence"]["topic_id"], dict(e["fence"]["offsets"]), until))
+    return out
+
+
+def record_of(facts: Facts, e: Event) -> Event | None:
+    """The append behind an acknowledgement."""
+    for (_, partition, offset), a in _by_place(facts).get((e["topic"], e["partition"], e["offset"]), {}).items():
+        if (partition, offset) == (e["partition"], e["offset"]) and a["key"] == e["key"] and a["seq"] == e["seq"]:
+            return a
+    return None
+
+
+def _by_place(facts: Facts) -> dict[Any, dict[Any, Event]]:
+    found: dict[Any, dict[Any, Event]] | None = getattr(facts, "_places", None)
+    if found is None:
+        found = defaultdict(dict)
+        for key, a in facts.appended.items():
+            found[a["topic"], a["partition"], a["offset"]][key] = a
+        facts._places = found  # type: ignore[attr-defined]
+    return found
+
+
+def ended(facts: Facts) -> float:
+    """When the migration was done, or else when the journal gave the source free for the last time."""
+    done = [e.at for e in facts.events if e.what == "state" and e["state"] == "done" and not e["active"]]
+    if done:
+        return done[0]
+    held = [e for e in facts.events if e.what == "holds" and e["topic"] == facts.source]
+    return held[-1].at if held and held[-1]["migration"] is None else float("inf")
+
+
+def looked_after(facts: Facts, at: float) -> bool:
+    """Whether a migration that has made its target, and is not done, held the topics then: else nobody looks."""
+    if at >= ended(facts) and any(e.what == "state" and e["state"] == "done" for e in facts.events):
+        return False
+    holder, made = None, set[str]()
+    for e in facts.events:
+        if e.at > at:
+            break
+        if e.what == "holds" and e["topic"] == facts.source:
+            holder = e["migration"]
+        elif e.what == "row" and e["step"] == "create_target":
+            (made.add if e["state"] != "undone" else made.discard)(e["migration"])
+    return holder in made
+
+
+def named(facts: Facts) -> bool:
+    """The product did not end well: it stands, or failed, and says why."""
+    end = facts.end
+    return end is not None and end["state"] not in ("done", "retired", "rolled_back") and bool(end["why"])
+
+
+def required(facts: Facts) -> list[str]:
+    return list(next(e for e in facts.events if e.what == "world")["required"])
+
+
+def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> bool:
+    """What no product can help: the topic was destroyed, or the group's own offsets were; and what it named."""
+    remade = facts.hand("source_remade", "source_deleted")
+    if remade and record["topic"] == facts.source and record.at <= max(h.at for h in remade):
+        return True
+    hands = facts.hand("commits_expired", "seeds_expired", "group_reset")
+    resets = [
+        e
+        for e in facts.events
+        if e.what == "reset" and e["group"] == group and e["topic"] == record["topic"] and e["to"] > record["offset"]
+    ]
+    spoilt = [h for h in hands if group in (h["did"] if isinstance(h["did"], tuple) else (h["did"],))] + remade
+    if any(h.at <= r.at for h in spoilt for r in resets) and record["topic"] == facts.source:
+        return True
+    if any(e.what == "reset" and e["group"] == group for e in facts.events) and facts.hand("partition_added_target"):
+        return record["topic"] == facts.target
+    if record.at >= ended(facts) and record.who.startswith(("stray", "rogue")):
+        return True
+    past = any(f.past(record) for f in fences)
+    return past and named(facts)
+
+
+def forward(facts: Facts, e: Event) -> str | None:
+    """What a change of the world does towards the target, None where it does nothing of the kind."""
+    if e.what != "call" or e["outcome"] != "ok":
+        return None
+    if e["port"] == "routes" and e["method"] == "write":
+        if e.get("void"):
+            return None
+        if e.get("points") == facts.target and e.get("pointed_before") != facts.target:
+            return "points producers to the target"
+        if e.get("released"):
+            return f"releases {', '.join(e['released'])}"
+    if e["method"] == "alter_commits" and e.get("topic") == facts.target:
+        return f"seeds {e.get('group')}"
+    return None
+
+
+def faulty(facts: Facts, since: float, until: float) -> bool:
+    return any(e.what in ("fault", "killed") and since <= e.at <= until for e in facts.events)
+
+
+PAUSE_SLACK_S = 3.0
+"""How far from its end by the brokers' clock a pause may end for an application whose clock is off."""
+
+
+def lets(route: Event, topic: str, at: float) -> bool:
+    """Whether this picture of the route lets somebody take a record for a topic at this time."""
+    paused = route["state"] == "paused" and (route["until"] is None or at < route["until"] - PAUSE_SLACK_S)
+    return bool(route["active"] == topic and not paused)

@@ -1,0 +1,100 @@
+"""Promises about the fence: nothing goes further after a write, and a DENY holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.history import Event
+from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Violation, fences_of, forward
+
+
+def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
+    """No act towards the target once a look at the source could have shown a write past the fence."""
+    fences = fences_of(facts)
+    for e in facts.events:
+        what = forward(facts, e)
+        if what is not None and not any(f.at <= e["began"] < f.until for f in fences):
+            yield Violation("fence", f"{e.who} {what} while no fence is in force", e.at)
+    for fence in fences:
+        late = sorted(a.at for a in facts.appended.values() if fence.past(a))
+        for e in facts.events:
+            what = forward(facts, e)
+            if what is None or not fence.at <= e["began"] < fence.until:
+                continue
+            looks = [
+                s
+                for s in facts.events
+                if s.what == "saw"
+                and s.who == e.who
+                and s["topic"] == facts.source
+                and s["complete"]
+                and s.at <= e["began"]
+            ]
+            if not looks or e["began"] - looks[-1].at > FRESH_S:
+                yield Violation(
+                    "fence", f"{e.who} {what} without a look at the source within {FRESH_S:g} s before", e.at
+                )
+            elif late and late[0] < looks[-1]["began"]:
+                yield Violation(
+                    "fence", f"{e.who} {what} after a record was written past the fence at {late[0]:.1f} s", e.at
+                )
+
+
+def denied_is_denied(facts: Facts) -> Iterator[Violation]:
+    """No application with a principal of its own writes past a fence in force, unless somebody removed the DENY."""
+    gone = facts.hand("deny_removed", "source_remade")
+    for fence in fences_of(facts):
+        for a in facts.appended.values():
+            if a.who == "rogue" and fence.past(a) and a.at > fence.at and not any(h.at <= a.at for h in gone):
+                yield Violation("deny", f"{a.who} wrote past the fence, which the DENY should keep it from", a.at)
+
+
+def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
+    """A longer retention or a DENY that somebody took back is set again before the next act that rests on it."""
+    switch = ("switch_producers",) if facts.order == "drain_first" else ("switch_consumer",)
+    for name, method, acts in (
+        ("retention_put_back", "alter_topic_configs", switch),
+        ("deny_removed", "create_acls", ("switch_producers", "switch_consumer")),
+    ):
+        for hand in facts.hand(name):
+            held = any(c.what == "call" and c["method"] == method and c.at < hand.at for c in facts.events)
+            e = _next(facts, hand, method, acts) if hand["did"] and held else None
+            if e is not None and e.at > hand.at + LOOK_S:
+                yield Violation("unmended", f"{e['step']} while {name} was not mended for {e.at - hand.at:.0f} s", e.at)
+
+
+def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Event | None:
+    """The first of these acts after a hand; None where it was mended before, or something else is in the way."""
+    for e in facts.events:
+        if e.at <= hand.at:
+            continue
+        if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == method):
+            return None
+        if e.what == "row" and e["state"] in ("undoing", "undone") and e["step"] in ("freeze", "fence"):
+            return None
+        if e.what == "row" and e["state"] == "intended" and e["step"].split(":")[0] in acts:
+            return e
+    return None
+
+
+def nothing_open_at_the_fence(facts: Facts) -> Iterator[Violation]:
+    """No fence is on record while a transaction is open on the source: its records would come behind it."""
+    fences, since = {f.at: f for f in fences_of(facts)}, dict[str, Event]()
+    for e in facts.events:
+        if e.what == "transaction":
+            since.pop(e.who, None)
+            if e["state"] == "open":
+                since[e.who] = e
+        elif e.what == "row" and e["step"] == "fence" and e.at in fences and e["state"] == "done":
+            for who, began in since.items():
+                if began["topic_id"] == fences[e.at].topic_id and began.at < e.at - 1.0:
+                    yield Violation("open", f"the fence is on record while {who} has a transaction open", e.at)
+
+
+RULES = (
+    stops_after_a_write,
+    nothing_open_at_the_fence,
+    denied_is_denied,
+    mends_before_it_acts,
+)
+"""Every rule of this module."""

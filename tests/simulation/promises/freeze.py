@@ -1,0 +1,201 @@
+"""Promises about the freeze: how it is prepared, how long it lasts, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from tests.simulation.history import Event
+from tests.simulation.kernel import BASE
+from tests.simulation.promises.facts import LOOK_S, Facts, Violation, faulty
+
+END_SLACK_S = 20.0
+"""Added to the budget before a freeze that nothing disturbs has to be at its end: one act, looked at and told again."""
+
+CLOCKS_S = 10.0
+"""How far the product's own clocks may be off in a scenario, and the age of a look."""
+
+GONE_S = 40.0
+"""Within this time after its run was deleted or has failed a freeze is resumed: the watch looks every 10 s."""
+
+PAUSED_S = 200.0
+"""The longest time for which somebody pauses a run."""
+
+WATCH_S = 60.0 + 2 * END_SLACK_S
+"""Added where people's hands took the run away: the watch looks at a freeze a minute after its lease."""
+
+
+def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
+    """A freeze that nothing disturbs is switched, or resumed on the source, within its budget."""
+    begun: dict[str, float] = {}
+    for e in facts.events:
+        if e.what == "end":
+            rows = list(begun)
+        elif e.what == "row" and e["step"] in ("freeze", "switch_producers"):
+            if (e["step"], e["state"]) == ("freeze", "intended"):
+                begun[e["migration"]] = e.at
+                continue
+            rows = [e["migration"]]
+        else:
+            continue
+        for migration in rows:
+            since = begun.pop(migration, None)
+            if since is not None:
+                yield from _too_long(facts, since, e)
+
+
+def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
+    inside = [e for e in facts.events if since <= e.at <= end.at]
+    if any(e.what in ("fault", "killed") for e in inside) or facts.start.get("skew"):
+        return
+    hands = [e for e in facts.hands if e.who == "person" and since - PAUSED_S <= e.at <= end.at]
+    most = facts.budget_s + (WATCH_S if hands else END_SLACK_S)
+    gone = len(hands) == 1 and hands[0]["hand"] in ("run_deleted", "marked_failed") and hands[0].at >= since
+    if gone and hands[0]["did"]:
+        most = hands[0].at - since + GONE_S
+    if end.at - since > most:
+        yield Violation("freeze", f"a freeze of {facts.budget_s:g} s ran for {end.at - since:.0f} s", since)
+
+
+def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
+    """No freeze begins before participants follow closely, records live long enough, and people have stopped theirs."""
+    rows: dict[str, str] = {}
+    stopped = "stop_producers.fence" not in facts.start.get("required", ())
+    for e in facts.events:
+        if e.what == "answered" and e["question"] == "stop_producers.fence":
+            stopped = e["said"] == "yes"
+        if e.what != "row":
+            continue
+        if (e["step"], e["state"]) == ("freeze", "intended") and rows.get("freeze") != "undoing":
+            if not stopped:
+                yield Violation("unprepared", "a freeze begins before people have stopped their producers", e.at)
+            missing = [step for step in ("arm", "lengthen_retention") if rows.get(step) != "done"]
+            if missing:
+                yield Violation("unprepared", f"a freeze begins without {', '.join(missing)}", e.at)
+        rows[e["step"]] = e["state"]
+
+
+def hanging_is_aborted_first(facts: Facts) -> Iterator[Violation]:
+    """No producer is stopped while a transaction hangs on the source that nobody will ever end."""
+    since: float | None = None
+    for e in facts.events:
+        if e.what == "hand" and e["hand"] == "transaction_hangs" and e["did"]:
+            since = e.at
+        elif e.what == "call" and e["method"] == "abort_transaction" and e["outcome"] == "ok":
+            since = None
+        begins = e.what == "row" and (e["step"], e["state"]) == ("freeze", "intended")
+        if since is not None and begins and e.at > since + LOOK_S:
+            age = e.at - since
+            if not faulty(facts, since, e.at):
+                yield Violation("unprepared", f"a freeze begins over a transaction that hangs for {age:.0f} s", e.at)
+
+
+def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
+    """The target is not made by a plan that was overtaken by what somebody did to the source."""
+    planned = 0.0
+    hands = [h.at for h in facts.hand("partition_added_source")]
+    for e in facts.events:
+        if e.what == "plan":
+            planned = e.at
+        elif e.what == "call" and e["method"] == "create_topic" and e["outcome"] == "ok":
+            overtaken = any(planned < at < e["began"] - LOOK_S for at in hands)
+            if overtaken and not faulty(facts, planned, e.at):
+                yield Violation("plan", f"{e.who} made the target by a plan of {e.at - planned:.0f} s ago", e.at)
+
+
+GO = "stop_producers.go"
+
+
+def begins_as_shown(facts: Facts) -> Iterator[Violation]:
+    """A freeze begins on a yes for this very freeze, as it was shown and in its time, and denies nobody who was not
+    named then."""
+    if GO not in facts.start.get("required", ()):
+        return
+    said: dict[str, str] = {}
+    plan, row, begun = None, "", dict[str, int]()
+    shown: dict[str, Any] | None = None
+    for e in facts.events:
+        if e.what == "plan":
+            plan = e["plan_hash"]
+        elif e.what == "answered" and e["question"] == GO:
+            said[e["shown"]] = e["said"]
+        elif e.what == "row" and e["step"] == "freeze":
+            if e["state"] == "intended" and row in ("", "undone"):
+                number = begun[e["migration"]] = begun.get(e["migration"], 0) + 1
+                wanted = {"plan_hash": plan, "attempt": number, "freeze_budget_s": facts.budget_s}
+                yes = [json.loads(text) for text, answer in said.items() if answer == "yes"]
+                fits = [y for y in yes if wanted.items() <= y.items() and _second_of(y["until"]) > e.at - CLOCKS_S]
+                shown = fits[-1] if fits else None
+                if shown is None:
+                    yield Violation("go", f"freeze {number} of plan {plan} begins, and no yes is for it: {yes}", e.at)
+            row = e["state"]
+        elif e.what == "call" and e["method"] == "create_acls" and shown is not None and row == "intended":
+            more = set(e["denies"]) - set(shown["deny"])
+            if more:
+                yield Violation("go", f"{', '.join(more)} is denied in the freeze, and was not named in the go", e.at)
+
+
+def _second_of(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp() - BASE.timestamp()
+
+
+def resumes_wholly(facts: Facts) -> Iterator[Violation]:
+    """A freeze counts as resumed when its fence is lifted and no producer that lives stands still any more."""
+    fence, said = "undone", dict[str, Event]()
+    odd = bool(facts.hand("producer_stall", "producer_crash", "route_unreadable", "route_gone", "app_clock_step"))
+    for e in facts.events:
+        if e.what == "says":
+            said[e.who] = e
+        elif e.what == "row" and e["step"] == "fence":
+            fence = e["state"]
+        elif e.what == "row" and e["step"] == "freeze" and e["state"] == "undone":
+            if fence != "undone":
+                yield Violation("resume", f"the freeze is resumed, and the fence is {fence}", e.at)
+            still = [w for w, s in said.items() if s["status"] == "paused" and s.at < e.at - 1.0]
+            if still and not odd:
+                yield Violation("resume", f"the freeze is resumed, and {', '.join(still)} stand still", e.at)
+
+
+def resumes_end(facts: Facts) -> Iterator[Violation]:
+    """A freeze that is being resumed, and that nothing disturbs, is over soon."""
+    since: dict[str, float] = {}
+    for e in facts.events:
+        if e.what == "end":
+            for at in since.values():
+                if e.at - at > GONE_S and not faulty(facts, at, e.at):
+                    yield Violation("freeze", f"a freeze is being resumed since {e.at - at:.0f} s", at)
+        elif e.what == "row" and e["step"] == "freeze":
+            since.pop(e["migration"], None)
+            if e["state"] == "undoing":
+                since[e["migration"]] = e.at
+
+
+def one_freeze_a_try(facts: Facts) -> Iterator[Violation]:
+    """A process that was at work when the freeze was resumed begins no other one by itself."""
+    ended: dict[str, float] = {}
+    ahead = abs(facts.start.get("skew") or 0.0) + 1.0
+    odd = {e.who for e in facts.events if e.what == "fault" and e["fault"].kind == "clock_step"}
+    for e in facts.events:
+        if e.what != "row" or e["step"] != "freeze":
+            continue
+        if e["state"] == "undone":
+            ended[e["migration"]] = e.at
+        elif e["state"] == "intended" and e["by"] and e["by"] not in odd:
+            at = ended.get(e["migration"])
+            if at is not None and e["since"] < at - ahead:
+                yield Violation("freeze", f"{e['by']} begins a freeze anew, although it was there when one ended", e.at)
+
+
+RULES = (
+    freezes_end_in_time,
+    freezes_begin_prepared,
+    begins_as_shown,
+    hanging_is_aborted_first,
+    carries_out_the_plan_of_now,
+    resumes_wholly,
+    resumes_end,
+    one_freeze_a_try,
+)
+"""Every rule of this module."""

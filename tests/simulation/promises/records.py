@@ -1,0 +1,140 @@
+"""Promises about records: none is lost, each key comes in its order, and a repeat is the group's own doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.simulation.history import Event
+from tests.simulation.promises.facts import Facts, Violation, excused, fences_of, forward, record_of
+
+
+def order_of_keys(facts: Facts) -> Iterator[Violation]:
+    """For every group and key: all of the source before any of the target, in order. Repeats do not count."""
+    for group, events in facts.delivered.items():
+        seen: set[tuple[str, int, int]] = set()
+        highest: dict[str, tuple[int, str]] = {}
+        for e in events:
+            record = (e["topic_id"], e["partition"], e["offset"])
+            if record in seen:
+                continue
+            seen.add(record)
+            before = highest.get(e["key"])
+            if before is not None and before[1] != e["topic"] and e["seq"] < before[0]:
+                yield Violation(
+                    "order",
+                    f"group {group} got {e['key']}#{e['seq']} of {e['topic']} after #{before[0]} of {before[1]}",
+                    e.at,
+                )
+            if before is None or e["seq"] > before[0]:
+                highest[e["key"]] = (e["seq"], e["topic"])
+
+
+def nothing_lost(facts: Facts) -> Iterator[Violation]:
+    """No acknowledged record is lost to any group, unless an outsider's hand did it and the product named it."""
+    end = facts.end
+    if end is None:
+        return
+    fences = fences_of(facts)
+    for group, events in facts.delivered.items():
+        got = {(e["topic_id"], e["partition"], e["offset"]) for e in events}
+        place = end["places"].get(group)
+        for e in facts.acked:
+            record = record_of(facts, e)
+            if record is None or (record["topic_id"], record["partition"], record["offset"]) in got:
+                continue
+            why = _still_to_come(facts, end, group, place, record) or excused(facts, group, record, fences)
+            if why:
+                continue
+            yield Violation(
+                "loss",
+                f"group {group} never got {e['key']}#{e['seq']}, acknowledged at "
+                f"{record['topic']}[{record['partition']}]@{record['offset']}; it reads {place} now",
+                e.at,
+            )
+
+
+def _still_to_come(facts: Facts, end: Event, group: str, place: str | None, record: Event) -> bool:
+    """Whether the group will get it yet: its member lives there, or waits for its release, and has not passed it."""
+    if end["ids"].get(record["topic"]) != record["topic_id"]:
+        return False
+    committed = end["commits"].get((group, record["topic"], record["partition"]))
+    passed = committed is not None and committed > record["offset"]
+    if record["topic"] == facts.target and place in (facts.source, None):
+        return not passed and (end.get("closed") or end["state"] not in ("rolled_back", "failed"))
+    return False
+
+
+def own_duplicates(facts: Facts) -> Iterator[Violation]:
+    """A record comes twice only to a group whose own members were restarted, stalled or reset."""
+    for group, events in facts.delivered.items():
+        disturbed = [
+            e.at
+            for e in facts.events
+            if (e.what in ("crashed", "rebalanced") and str(e.who).startswith(f"{group}-"))
+            or (e.what == "hand" and e["hand"] in ("group_reset", "commits_expired", "seeds_expired", "source_remade"))
+            or (e.what == "hand" and e["hand"] == "consumer_stall")
+        ]
+        seen: dict[Any, Event] = {}
+        for e in events:
+            record = (e["topic_id"], e["partition"], e["offset"])
+            if record in seen and not any(at <= e.at for at in disturbed):
+                yield Violation(
+                    "duplicate",
+                    f"group {group} got {e['key']}#{e['seq']} again, though none of its members restarted",
+                    e.at,
+                )
+            seen[record] = e
+
+
+def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
+    """A group is released, and (drain_first) producers are pointed, only when all up to the fence was read in truth."""
+    for fence in fences_of(facts):
+        due = [
+            a
+            for a in facts.appended.values()
+            if a["topic_id"] == fence.topic_id and a["offset"] < fence.offsets.get(a["partition"], 0)
+        ]
+        for e in facts.events:
+            what = forward(facts, e)
+            if what is None or not fence.at <= e["began"] < fence.until:
+                continue
+            groups = list(e.get("released") or ())
+            if e["method"] == "alter_commits":
+                groups = [e["group"]] if e["group"] in facts.groups else []
+            elif not groups:
+                groups = facts.groups if facts.order == "drain_first" else []
+            for group in groups:
+                got = {
+                    (d["partition"], d["offset"])
+                    for d in facts.delivered[group]
+                    if d["topic_id"] == fence.topic_id and d.at <= e.at
+                }
+                missing = [
+                    a for a in due if (a["partition"], a["offset"]) not in got and not excused(facts, group, a, [])
+                ]
+                if missing:
+                    first = missing[0]
+                    yield Violation(
+                        "undrained",
+                        f"{e.who} {what} while {group} had not read {len(missing)} record(s) up to the fence, first "
+                        f"{facts.source}[{first['partition']}]@{first['offset']}",
+                        e.at,
+                    )
+
+
+def released_have_read(facts: Facts) -> Iterator[Violation]:
+    """A member that is released leaves its topic only when it has read what lies there."""
+    for e in facts.events:
+        if e.what == "left" and e["released"] and e["unread"]:
+            yield Violation("unread", f"{e.who} left {e['topic']} with {e['unread']} record(s) unread", e.at)
+
+
+RULES = (
+    order_of_keys,
+    nothing_lost,
+    own_duplicates,
+    nothing_unread_at_release,
+    released_have_read,
+)
+"""Every rule of this module."""
