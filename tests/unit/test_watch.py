@@ -236,7 +236,7 @@ def test_the_task_is_red_while_somebody_has_to_see_to_it_and_people_are_told_onc
     told = [n for n in notices(seen_of(w.journal, w.context().row), w.clock.now()) if n.kind is Told.SOURCE_WATCHED]
     assert len(told) == 1 and "payments[0] +1" in told[0].text
     w.cluster.unreadable(SOURCE, 1, "leader not available")
-    with pytest.raises(Unreadable, match="TS604"):
+    with pytest.raises(AirflowFailException, match="Unreadable: TS604"):
         airflow.run(task)
 
 
