@@ -529,6 +529,20 @@ def test_records_in_the_target_are_never_left_behind() -> None:
     assert w.state(Row.ROLLBACK) is None
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_target_that_went_with_its_records_is_no_reason_to_go_back_in_silence(again: bool) -> None:
+    """Nobody can tell what was in it: that is not the same as nothing."""
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.write(TARGET)
+    w.cluster.delete_topic(TARGET)
+    if again:
+        w.cluster.create_topic(TARGET, 6, 1, {})
+    with pytest.raises(Refused, match=r"not free \(forward_only\): .*what they wrote there is lost"):
+        w.advance(wanted="rollback")
+    assert w.where() == {(TARGET, True)} and w.state(Row.ROLLBACK) is None
+
+
 def test_records_that_come_while_producers_are_stopped_call_the_rollback_off() -> None:
     w = World()
     w.advanced(until=Step.SWITCH_PRODUCERS)

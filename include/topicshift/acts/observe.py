@@ -311,7 +311,7 @@ class _Look:
         ours = same_topic_id(info.topic_id, str(row.data.get("topic_id")))
         missing = tuple(str(a) for a in wanted if a not in acls) if ours else ()
         wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, acls | set(wanted))
-        return TargetFact(True, wrong, used, missing)
+        return TargetFact(True, wrong, used, missing, ours)
 
     def _may_not_write(self, planned: Mapping[str, Any], acls: frozenset[Acl]) -> str:
         """Producers who might write to the target when it was made and may not any more, in words."""

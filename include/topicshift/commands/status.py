@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from topicshift.adapters.journal import SqlJournal
     from topicshift.core.engine.progress import Mark
-    from topicshift.core.engine.view import Record
+    from topicshift.core.engine.view import Record, TargetFact
     from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
@@ -60,7 +60,7 @@ def command(
         # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
         dead = _why_not(admin.cluster) if admin is not None and rows else None
         now = datetime.now(UTC)
-        way_back = {r.migration_id: _rollback(r, admin, dead) for r in rows}
+        way_back = {r.migration_id: _rollback(r, journal.steps(r.migration_id), admin, dead) for r in rows}
         found = [_describe(journal, row, way_back[row.migration_id], now) for row in rows]
     finally:
         journal.close()
@@ -168,10 +168,12 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(row: MigrationRow, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
+def _rollback(
+    row: MigrationRow, steps: Sequence[StepRow], admin: ClusterAdmin | None, dead: str | None
+) -> dict[str, Any]:
     """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
     from topicshift.core.engine.back import rollback_type
-    from topicshift.core.engine.view import SourceFact, TargetFact, Unknown, View
+    from topicshift.core.engine.view import SourceFact, Unknown, View
 
     if row.state == "rolled_back":
         return {"type": "free", "why": "it was rolled back"}
@@ -182,20 +184,27 @@ def _rollback(row: MigrationRow, admin: ClusterAdmin | None, dead: str | None) -
     if admin is not None and dead is None:
         try:
             source = SourceFact(admin.topic(row.source) is not None)
-            target = TargetFact(True, used=_used(admin, row.target))
+            target = _target(admin, _record(row, steps))
         except TopicshiftError as exc:
             source = Unknown(str(exc))
     now = datetime.now(UTC)
-    kind, why = rollback_type(View(_record(row, ()), now, now, source=source, target=target))
+    kind, why = rollback_type(View(_record(row, steps), now, now, source=source, target=target))
     return {"type": kind, "why": why}
 
 
-def _used(admin: ClusterAdmin, topic: str) -> int | None:
-    """The sum of END_U of a topic, 0 where it does not exist, None where a partition cannot be read."""
-    if admin.topic(topic) is None:
-        return 0
-    ends = [o.end for o in admin.offsets(topic).values()]
-    return None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
+def _target(admin: ClusterAdmin, record: Record) -> TargetFact:
+    """The target: whether it is the one that was made, and the sum of END_U, None where a partition cannot be read."""
+    from topicshift.core.engine.view import TargetFact
+    from topicshift.core.engine.words import Row
+    from topicshift.core.proof.verification import same_topic_id
+
+    info, made = admin.topic(record.target), record.step(Row.CREATE_TARGET)
+    if info is None:
+        return TargetFact(False, used=0)
+    ends = [o.end for o in admin.offsets(record.target).values()]
+    used = None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
+    wanted = None if made is None else made.data.get("topic_id")
+    return TargetFact(True, used=used, same=wanted is None or same_topic_id(info.topic_id, str(wanted)))
 
 
 def _why_not(ask: Callable[[], Any]) -> str | None:

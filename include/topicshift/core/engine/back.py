@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
-from topicshift.core.engine.view import Record, Unknown, View, Whereabouts
+from topicshift.core.engine.view import Record, TargetFact, Unknown, View, Whereabouts
 from topicshift.core.engine.where import arrived, driven, named, seen
 from topicshift.core.engine.words import Act, Ask, Fact, MigrationState, Row, StepState
 
@@ -176,11 +176,27 @@ def rollback_type(view: View) -> tuple[str | None, str]:
         return "forward_only", "the source does not exist any more"
     if not view.source.same:
         return "forward_only", "the source was deleted and made again: it is another topic"
-    if isinstance(view.target, Unknown) or view.target.used is None:
+    if isinstance(view.target, Unknown):
+        return None, "the target could not be read"
+    lost = _target_lost(view.record, view.target)
+    if lost:
+        return "forward_only", lost
+    if view.target.used is None:
         return None, "the target could not be read"
     if view.target.used:
         return "drain_back", f"the target holds {view.target.used} records, which going back would leave behind"
     return "free", "nothing was ever written to the target"
+
+
+def _target_lost(record: Record, target: TargetFact) -> str:
+    """Why nobody can tell what was written to the target once producers were sent to it; empty while it stands."""
+    if (target.exists and target.same) or not record.in_effect(Row.SWITCH_PRODUCERS):
+        return ""
+    what = "was deleted and made again" if target.exists else "does not exist any more"
+    return (
+        f"{record.target} {what}, and producers had been sent to it: what they wrote there is lost, and nobody can tell "
+        f"how much that was. Write it again from the applications' own data, then: topicshift close {record.migration_id}"
+    )
 
 
 @ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS), Fact.PRODUCERS, Fact.TARGET, Fact.FENCE)

@@ -197,6 +197,7 @@ class TargetFact:
     wrong: str = ""
     used: int | None = None
     missing_acls: tuple[str, ...] = ()
+    same: bool = True
 
 
 @dataclass(frozen=True)
