@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topicshift.core.drain.certificate import Verdict
+from topicshift.core.drain.decision import DEFAULT_VALID_FOR_S
+from topicshift.core.engine.frozen import CERTIFICATE_VALID
 
 
 def test_an_empty_answer_is_not_a_yes() -> None:
@@ -17,3 +21,7 @@ def test_drained_only_if_all_are(verdicts: list[Verdict]) -> None:
     worst = Verdict.worst(verdicts)
     assert (worst is Verdict.DRAINED) == (set(verdicts) == {Verdict.DRAINED})
     assert (worst is Verdict.UNKNOWN) == (Verdict.UNKNOWN in verdicts)
+
+
+def test_a_certificate_says_how_long_a_run_goes_by_it() -> None:
+    assert timedelta(seconds=DEFAULT_VALID_FOR_S) == CERTIFICATE_VALID

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from topicshift.adapters.connectors import MAX_BYTES, read_connector
@@ -42,6 +43,13 @@ def refusal(location: str, places: Sequence[str]) -> str | None:
         f"{location} may not be opened: {ENV} (or the installation policy in its place) {allowed}. Whoever runs "
         "Airflow adds the folder or URL that it lies in, if a spec may make workers and triggerer read there"
     )
+
+
+def refused(readers: Iterable[Any], places: Sequence[str] | None) -> list[str]:
+    """Why each of a spec's ``readers`` may not be opened by a DAG. ``places``: the policy's; None: as listed here."""
+    listed = places_from_env() if places is None else places
+    whys = [(number, reader, refusal(reader.location, listed)) for number, reader in enumerate(readers)]
+    return [f"readers[{number}].location of {reader.name}: {why}." for number, reader, why in whys if why is not None]
 
 
 def _below(location: str, place: str) -> bool:

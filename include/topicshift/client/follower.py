@@ -43,6 +43,12 @@ _LAST_S = 5.0
 """Seconds for the thread to end, and for the good-bye to be written."""
 
 
+def unread(error: KafkaError) -> str:
+    """Why the route could not be read. To a client without a right, brokers show a topic as if it were not there."""
+    rights = "; if the topic is there, this client has no READ (and so no DESCRIBE) on it"
+    return f"{ROUTES_TOPIC}: {error.str()}{rights if error.code() in _MISSING else ''}"
+
+
 class RouteError(RuntimeError):
     """Base of the client's errors."""
 
@@ -261,7 +267,7 @@ class RouteFollower:
                 start, end = self._consumer.get_watermark_offsets(TopicPartition(ROUTES_TOPIC, 0), timeout=_REQUEST_S)
             except KafkaException as exc:
                 if not self._absent(ROUTES_TOPIC):
-                    self._failed(f"{ROUTES_TOPIC}: {exc.args[0].str()}")
+                    self._failed(unread(exc.args[0]))
                     return
                 self._next = None
                 with self._lock:
@@ -291,7 +297,7 @@ class RouteFollower:
             try:
                 self._settle_at = asked, int(future.result().offset)
             except KafkaException as exc:
-                self._failed(f"{ROUTES_TOPIC}: {exc.args[0].str()}")
+                self._failed(unread(exc.args[0]))
         if self._settle_at is not None and (self._next or 0) >= self._settle_at[1]:
             with self._lock:
                 self._client.read_ok(self._settle_at[0], settled=True)

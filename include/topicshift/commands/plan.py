@@ -64,11 +64,13 @@ def command(
     from topicshift.adapters.controllers import ControllerEnv, controller
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.adapters.policy import policy_from_env
+    from topicshift.adapters.readers import refused
     from topicshift.core.spec.io import load_spec
 
     loaded = load_spec(spec)
     if impact_file is not None and without_impact:
         raise SpecError("--impact and --without-impact contradict each other. Give one of them.")
+    policy = policy_from_env()
     impact = read_impact(impact_file) if impact_file is not None else None
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
@@ -81,7 +83,7 @@ def command(
             no_impact="left out by --without-impact" if without_impact else None,
             journal=journal,
             route=route,
-            policy=policy_from_env(),
+            policy=policy,
         )
     finally:
         route.close()
@@ -94,6 +96,10 @@ def command(
         _show(plan)
     for code in dict.fromkeys(f.code for f in plan.findings if f.code in OPTIONS):
         say(f"{code}: {OPTIONS[code]}")
+    found = policy()
+    places = found.reader_locations if found is not None else None
+    for line in refused(loaded.readers, places):
+        say(f"A DAG refuses this spec, unless its workers list other places than this shell: {line}")
     if plan.unknown:
         return EXIT_UNKNOWN
     return EXIT_OK if plan.ok else EXIT_NO

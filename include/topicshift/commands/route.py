@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, answer, console, escape, kafka_options, say
+from topicshift.commands.common import EXIT_NO, answer, console, escape, kafka_options, say, tell
 from topicshift.core.errors import Refused, SpecError, Unreadable
 from topicshift.core.kafka.rules import topic_name_problem
 
@@ -184,10 +184,11 @@ def init(only_check: bool, kafka_config: dict[str, Any], as_json: bool) -> int:
         problems = store.check()
     if as_json:
         answer({"done": done, "problems": problems})
+        return EXIT_NO if problems else 0
     for line in (*done, *problems):
-        say(line)
+        tell(line)
     if not problems:
-        say("Both topics of the route are right." if not only_check else "Nothing is wrong with the route's topics.")
+        tell("Both topics of the route are right." if not only_check else "Nothing is wrong with the route's topics.")
     return EXIT_NO if problems else 0
 
 

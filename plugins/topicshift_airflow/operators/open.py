@@ -88,14 +88,12 @@ class OpenMigration(BaseOperator):
 
 def require_places(spec: Spec) -> None:
     """Raise ``SpecError`` where a reader's evidence lies at a place that the installation does not let a spec name."""
-    from topicshift.adapters.readers import places_from_env, refusal
+    from topicshift.adapters.readers import refused
 
     found = policy_file()() if spec.readers else None
     listed = found.reader_locations if found is not None else None
-    for number, reader in enumerate(spec.readers):
-        why = refusal(reader.location, places_from_env() if listed is None else listed)
-        if why is not None:
-            raise SpecError(f"readers[{number}].location of {reader.name}: {why}.")
+    for line in refused(spec.readers, listed):
+        raise SpecError(line)
 
 
 class BrokenSpec(BaseOperator):

@@ -159,3 +159,27 @@ def test_lint_says_what_the_dags_say(tmp_path: Path, run: Any) -> None:
         assert run("lint", str(file))[0] == 2
     other.unlink()
     assert run("lint", str(one))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("name: checkout", f"name: {'a' * 501}", "the name has 501 characters, the most is 500"),
+        ("name: ledger", f"name: {'a' * 501}", "the name has 501 characters, the most is 500"),
+        ("name: checkout", "name: checkout, principal: 'User:*'", "is everybody, not the principal of one application"),
+        ("group: ledger", 'group: "led\\nger"', "a character that cannot be seen"),
+        ("partitions: 30", "partitions: 30\nkafka_conn_id: ../../x", "is no name of an Airflow connection"),
+        ("group: ledger", "group: 017", "Write text in quotation marks, with every digit"),
+        (
+            "partitions: 30",
+            "partitions: 30\nalarm_after: 0s",
+            "'0s' is out of range. It would make no sense. Write a dur",
+        ),
+    ],
+)
+def test_what_the_cluster_or_the_route_would_refuse(old: str, new: str, says: str, tmp_path: Path, run: Any) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(SPEC.format(source="payments").replace(old, new, 1))
+    code, out, _ = run("lint", str(file))
+    assert code == 2
+    assert says in out and "timedelta" not in out, out

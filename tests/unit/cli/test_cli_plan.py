@@ -141,3 +141,31 @@ def test_plan_refuses_an_impact_that_is_none(content: str | None, said: str, tmp
     code, _, err = run("plan", str(spec), "--impact", str(impact), "--bootstrap-server", "b:1")
     assert code == 2
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("listed", "location", "refused"),
+    [
+        ("", "/etc/passwd", True),
+        ("", "http://169.254.169.254/latest", True),
+        ("/ck-v2", "/ck-v2/../etc/passwd", True),
+        ("/ck-v2", "/ck-v2-evil/a", True),
+        ("s3://ck/v2", "s3://ck/v2-evil/a", True),
+        ("/ck-v2", "/ck-v2/a", False),
+    ],
+)
+def test_a_place_that_a_dag_would_not_open_is_said(
+    listed: str, location: str, refused: bool, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.acts import plan as steps_plan
+    from topicshift.adapters.kafka import admin
+    from topicshift.core.plan.model import make_plan
+
+    monkeypatch.setattr(admin, "KafkaAdmin", Admin)
+    monkeypatch.setattr(steps_plan, "make_plan", lambda spec, *_, **__: make_plan(spec, world()))
+    monkeypatch.setenv("TOPICSHIFT_READER_LOCATIONS", listed)
+    file = tmp_path / "spec.yaml"
+    reader = f"readers: [{{name: enrich, kind: evidence_file, location: '{location}'}}]\n"
+    file.write_text(SPEC.format(source="payments") + reader)
+    _, _, err = run("plan", str(file), "--bootstrap-server", "b:1")
+    assert (f"readers[0].location of enrich: {location} may not be opened" in err) is refused, err

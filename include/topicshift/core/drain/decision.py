@@ -17,8 +17,8 @@ from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, P
 from topicshift.core.drain.reasons import REASONS, Reason, explain, tagged
 from topicshift.core.kafka.cluster import PartitionOffsets
 
-DEFAULT_VALID_FOR_S = 300.0
-"""How long a certificate holds by default: an act comes within minutes of it, or takes a new one."""
+DEFAULT_VALID_FOR_S = 60.0
+"""How long a certificate holds: a run acts on it within this time, or takes a new one."""
 
 
 @dataclass(frozen=True, order=True)

@@ -5,6 +5,7 @@ A validator's error carries *seen*, *why* and *do* (see :func:`problem`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -14,7 +15,10 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from topicshift.core.kafka.rules import principal_problem, topic_name_problem
+from topicshift.core.route.fields import MAX_NAME
 from topicshift.core.text import unseen
+
+_CONNECTION = re.compile(r"(?!.*\.\.)[\w#!:()-][\w.#!/:()-]{0,199}", re.ASCII)
 
 KINDS = ("route", "manual")
 """The kinds of participant for which a controller exists."""
@@ -59,8 +63,34 @@ def _name(value: str) -> str:
     return value
 
 
+def _participant(value: str) -> str:
+    if len(_name(value)) > MAX_NAME:
+        raise problem(
+            f"the name has {len(value):,} characters, the most is {MAX_NAME}",
+            "A route client reports under this name, and a longer one is not understood.",
+            "Shorten it, here and in the application.",
+        )
+    return value
+
+
+def _connection(value: str) -> str:
+    if not _CONNECTION.fullmatch(value):
+        raise problem(
+            f"{_name(value)!r} is no name of an Airflow connection",
+            "Airflow takes 1 to 200 letters, digits and . _ - # ! / : ( ) for it, and neither a path nor blanks.",
+            "Write the connection's id, such as `kafka_default`.",
+        )
+    return value
+
+
 def _principal(value: str) -> str:
     wrong = principal_problem(_name(value))
+    if value.partition(":")[2] == "*":
+        raise problem(
+            f"{value!r} is everybody, not the principal of one application",
+            "The write fence spares or denies exactly this principal.",
+            "Write the application's own, or leave it out where it is not known.",
+        )
     if wrong:
         raise problem(
             f"{value!r} is no Kafka principal: {wrong}",
@@ -103,6 +133,8 @@ def _header(value: str) -> str:
 
 Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern": r"^[a-zA-Z0-9._-]{1,249}$"})]
 Name = Annotated[str, AfterValidator(_name)]
+Participant = Annotated[str, AfterValidator(_participant)]
+ConnectionId = Annotated[str, AfterValidator(_connection)]
 Kind = Annotated[str, AfterValidator(_kind), Field(json_schema_extra={"enum": list(KINDS)})]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]

@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from topicshift.core.errors import NotFound, SpecError, Unreadable
+from topicshift.core.spec.duration import format_duration
 from topicshift.core.spec.fields import did_you_mean
 from topicshift.core.spec.model import Spec
 
@@ -403,6 +405,8 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any], root: type[BaseModel]) 
             else ""
         )
         hint = hint or _for_instance(loc, kind, root)
+        if kind == "string_type" and isinstance(value, int | float):
+            hint = " in quotation marks, with every digit as it should be: `017` without them is the number 17."
         return f"{shown} is not {wanted}", "A guess could plan something else.", f"Write {wanted}{hint or '.'}"
     bounds = {
         "greater_than": ("gt", "above"),
@@ -411,7 +415,9 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any], root: type[BaseModel]) 
     }
     if kind in bounds:
         key, word = bounds[kind]
-        return f"{shown} is out of range", "It would make no sense.", f"Write a number {word} {ctx.get(key)}."
+        what = "a duration" if isinstance(value, timedelta) else "a number"
+        wanted = f"{what} {word} {ctx.get(key)}"
+        return f"{shown} is out of range", "It would make no sense.", f"Write {wanted}."
     return f"{error['msg']} (got {shown})", "The value cannot be used.", "Correct it."
 
 
@@ -465,6 +471,8 @@ def _line(loc: Loc, lines: Mapping[Loc, int]) -> int | None:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, timedelta):
+        value = format_duration(value)
     text = repr(value) if not isinstance(value, dict | list) else f"a {_kind_of(value)}"
     return text if len(text) <= 60 else text[:57] + "..."
 

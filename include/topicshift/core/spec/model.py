@@ -20,7 +20,19 @@ from topicshift.core.sizing.sizing import MOST, SizingInput, least
 from topicshift.core.spec.answers import AnswerRule, double
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.duration import Duration, format_duration
-from topicshift.core.spec.fields import Header, Kind, Location, Name, Principal, Topic, did_you_mean, problem, raise_all
+from topicshift.core.spec.fields import (
+    ConnectionId,
+    Header,
+    Kind,
+    Location,
+    Name,
+    Participant,
+    Principal,
+    Topic,
+    did_you_mean,
+    problem,
+    raise_all,
+)
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
@@ -175,7 +187,7 @@ class Approvals(Model):
 class Producer(Model):
     """An application that writes to the source."""
 
-    name: Name = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
     kind: Kind = Field(
         default="route",
         description="Who stops and starts it: `route` (it follows the route topic) or `manual` (a person).",
@@ -192,7 +204,7 @@ class Producer(Model):
 class Consumer(Model):
     """An application that reads the source."""
 
-    name: Name = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
     kind: Kind = Field(
         default="route",
         description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
@@ -302,7 +314,7 @@ class Spec(Model):
         examples=["payments-v2"],
         json_schema_extra={"section": _TOPICS},
     )
-    kafka_conn_id: str = Field(
+    kafka_conn_id: ConnectionId = Field(
         default="kafka_default",
         min_length=1,
         title="Kafka connection",
