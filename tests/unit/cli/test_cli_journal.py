@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,6 +177,7 @@ def test_status_shows_open_ones_unless_asked_for_all(journal: SqlJournal, migrat
 class _Cluster(Admin):
     records: int | None = 0
     source: object | None = object()
+    target: object | None = SimpleNamespace(topic_id="xyz")
 
     def cluster(self) -> object:
         return object()
@@ -183,7 +185,7 @@ class _Cluster(Admin):
     def topic(self, name: str) -> object | None:
         if self.records is None:
             raise errors.Unreadable("the broker does not answer")
-        return self.source if name == "payments" else object()
+        return self.source if name == "payments" else self.target
 
     def offsets(self, _topic: str) -> dict[int, Any]:
         from topicshift.ports import PartitionOffsets
@@ -192,27 +194,33 @@ class _Cluster(Admin):
 
 
 @pytest.mark.parametrize(
-    ("records", "source", "kind", "wanted"),
+    ("records", "source", "target", "kind", "wanted"),
     [
-        (0, object(), "free", 0),
-        (7, object(), "drain_back", 0),
-        (7, None, "forward_only", 0),
-        (None, object(), None, 4),
+        (0, object(), "xyz", "free", 0),
+        (7, object(), "xyz", "drain_back", 0),
+        (7, None, "xyz", "forward_only", 0),
+        (None, object(), "xyz", None, 4),
+        (0, object(), "another", "forward_only", 0),
+        (0, object(), None, "forward_only", 0),
     ],
 )
 def test_status_computes_the_type_of_rollback_live(
     records: int | None,
     source: object | None,
+    target: str | None,
     kind: str | None,
     wanted: int,
+    journal: SqlJournal,
     migration: Claim,
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from topicshift.adapters.kafka import admin
 
+    journal.intend(migration, "switch_producers", {})
     monkeypatch.setattr(_Cluster, "records", records)
     monkeypatch.setattr(_Cluster, "source", source)
+    monkeypatch.setattr(_Cluster, "target", None if target is None else SimpleNamespace(topic_id=target))
     monkeypatch.setattr(admin, "KafkaAdmin", _Cluster)
     code, out, _ = run("status", "payments", "--json", "--bootstrap-server", "b:1")
     [one] = json.loads(out)["migrations"]

@@ -194,8 +194,9 @@ def _target_lost(record: Record, target: TargetFact) -> str:
         return ""
     what = "was deleted and made again" if target.exists else "does not exist any more"
     return (
-        f"{record.target} {what}, and producers had been sent to it: what they wrote there is lost, and nobody can tell "
-        f"how much that was. Write it again from the applications' own data, then: topicshift close {record.migration_id}"
+        f"{record.target} {what}, and producers had been sent to it: what they wrote there is lost, and nobody can "
+        "tell how much that was. Write it again from the applications' own data, then: topicshift close "
+        f"{record.migration_id}"
     )
 
 
