@@ -61,6 +61,7 @@ def test_a_person_is_asked_before_a_hanging_transaction_is_aborted(
             assert (row.end_committed, row.end) == (ends[1], ends[1] + 1)
             config_file = str(stack.properties_file(ORCHESTRATOR))
             monkeypatch.setenv("TOPICSHIFT_JOURNAL", stack.journal_url)
+            monkeypatch.setenv("TOPICSHIFT_EVIDENCE", stack.evidence.as_uri())
             assert cli.run(["answer", topic, Ask.ABORT_TRANSACTIONS, "yes", "--kafka-config", config_file]) == 0
             run.wait_state(TASK, "success")
             row = admin.offsets(topic)[1]

@@ -310,7 +310,7 @@ _mutant(
 _mutant(
     "strangers not looked for",
     "an application that joins the route after the plan is paused with the others, and denied",
-    _swap("topicshift.acts.observe.strays", lambda spec, followers: ()),
+    _swap("topicshift.acts.gate.strays", lambda spec, followers: ()),
     20,
     hands=("stranger_joins",),
 )

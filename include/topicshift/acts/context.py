@@ -342,9 +342,11 @@ class MigrationContext:
         """One evidence file that must be there. Raises ``Refused`` naming it."""
         data = self.ports.evidence.read(self.row.migration_id, name)
         if data is None:
+            where = self.ports.evidence.url(self.row.migration_id, name)
             raise Refused(
-                f"Evidence {name} of {self.row.migration_id} is missing, so the step that needs it is refused. "
-                "Run the step that writes it again."
+                f"Evidence {name} of {self.row.migration_id} is missing ({where}), so the step that needs it is "
+                "refused. Run the step that writes it again; in a terminal, set TOPICSHIFT_EVIDENCE as Airflow's "
+                "workers have it."
             )
         return data
 

@@ -40,12 +40,22 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
                 )
 
 
+def _being_lifted(facts: Facts, at: float) -> bool:
+    """Whether producers were on their way back then: the DENY goes first, and its deletion may have been lost to the
+    one who asked for it."""
+    rows = [e for e in facts.events if e.what == "row" and e.at <= at]
+    last = {e["step"]: e["state"] for e in rows if e["step"] in ("freeze", "rollback")}
+    return last.get("freeze") == "undoing" or last.get("rollback") == "intended"
+
+
 def denied_is_denied(facts: Facts) -> Iterator[Violation]:
     """No application with a principal of its own writes past a fence in force, unless somebody removed the DENY."""
     gone = facts.hand("deny_removed", "source_remade")
     for fence in fences_of(facts):
         for a in facts.appended.values():
-            if a.who == "rogue" and fence.past(a) and a.at > fence.at and not any(h.at <= a.at for h in gone):
+            if a.who != "rogue" or not fence.past(a) or a.at <= fence.at or _being_lifted(facts, a.at):
+                continue
+            if not any(h.at <= a.at for h in gone):
                 yield Violation("deny", f"{a.who} wrote past the fence, which the DENY should keep it from", a.at)
 
 
