@@ -142,6 +142,9 @@ class Applications(FakeController):
 class World:
     """See the module. Keyword arguments change the spec."""
 
+    policy: Installation | TopicshiftError | None = None
+    """The installation policy; an error: it cannot be read."""
+
     def __init__(self, *, authorizer: bool = True, **changes: Any) -> None:
         self.fuse = Fuse()
         self.clock = ManualClock()
@@ -157,8 +160,6 @@ class World:
         self.proof = "proven"
         self.said: list[str] = []
         self.processes = 0
-        self.policy: Installation | TopicshiftError | None = None
-        """The installation policy; an error: it cannot be read."""
         self.spec: Spec = spec_from_params(said(SPEC | changes))
         self.cluster.create_topic(SOURCE, PARTITIONS, 1, {})
         if authorizer:
