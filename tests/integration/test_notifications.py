@@ -21,6 +21,7 @@ from topicshift.adapters.journal import SqlJournal
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.words import Row, StepState
 from topicshift.core.notices import NOTICE
+from topicshift.core.rows import Claim
 from topicshift_airflow.notices import tell_untold
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,13 +86,14 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[SqlJournal]:
-    opened = SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}")
-    yield opened
-    opened.close()
+    made = SqlJournal(f"sqlite:///{tmp_path / 'journal.db'}")
+    yield made
+    made.close()
 
 
-def test_the_example_of_the_page_sends_mails_and_posts(journal: SqlJournal, mail: MailServer, hook: Hook) -> None:
-    claim = journal.claim(
+def opened(journal: SqlJournal) -> Claim:
+    """A migration in the journal."""
+    return journal.claim(
         cluster_id="c",
         source="payments",
         target="payments-v2",
@@ -99,6 +101,10 @@ def test_the_example_of_the_page_sends_mails_and_posts(journal: SqlJournal, mail
         spec=SPEC,
         owner_alive=lambda _: True,
     )
+
+
+def test_the_example_of_the_page_sends_mails_and_posts(journal: SqlJournal, mail: MailServer, hook: Hook) -> None:
+    claim = opened(journal)
     now, budget = datetime.now(UTC), SPEC["freeze_budget"]
     at = now.isoformat()
     journal.intend(claim, "ask:approve.plan", {"about": {}, "subject": "Move <payments>? [1234]", "asked_at": at})
@@ -132,14 +138,7 @@ def test_a_mail_server_that_is_down_is_named_and_the_hook_is_told(
     journal: SqlJournal, mail: MailServer, hook: Hook
 ) -> None:
     mail.stop()
-    claim = journal.claim(
-        cluster_id="c",
-        source="payments",
-        target="payments-v2",
-        owner="dag/run-1",
-        spec=SPEC,
-        owner_alive=lambda _: True,
-    )
+    claim = opened(journal)
     journal.event(claim, "step_failed", "topicshift", {"task": "drain", "error": "Refused", "message": "no"})
     (told,) = tell_untold(journal, claim.migration_id, datetime.now(UTC))
     assert told.kind == "run_stands" and len(hook.posts) == 1

@@ -54,7 +54,7 @@ from topicshift.core.fence.acls import Grant, grant
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
-from topicshift.core.kafka.cluster import Acl, TopicInfo
+from topicshift.core.kafka.cluster import Acl, TopicInfo, total_end
 from topicshift.core.plan.model import Plan
 from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
@@ -300,8 +300,7 @@ class _Look:
             return TargetFact(exists=False, used=0)
         used: int | None = None
         if not isinstance(ends, Unknown):
-            known = [ends[p].end if p in ends else None for p in info.replicas]
-            used = None if any(e is None for e in known) else sum(e for e in known if e is not None)
+            used = total_end(ends.get(p) for p in info.replicas)
         row = self.record.step(Row.CREATE_TARGET)
         if row is None or not self.record.done(Row.CREATE_TARGET):
             return TargetFact(True, "", used)

@@ -60,8 +60,7 @@ def command(
         # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
         dead = _why_not(admin.cluster) if admin is not None and rows else None
         now = datetime.now(UTC)
-        way_back = {r.migration_id: _rollback(r, journal.steps(r.migration_id), admin, dead) for r in rows}
-        found = [_describe(journal, row, way_back[row.migration_id], now) for row in rows]
+        found = [_describe(journal, row, admin, dead, now) for row in rows]
     finally:
         journal.close()
         if admin is not None:
@@ -93,11 +92,14 @@ def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[Mig
     return sorted(rows, key=lambda r: (r.state == "open" and r.active, r.updated_at), reverse=True)
 
 
-def _describe(journal: SqlJournal, row: MigrationRow, way_back: dict[str, Any], now: datetime) -> dict[str, Any]:
+def _describe(
+    journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None, dead: str | None, now: datetime
+) -> dict[str, Any]:
     from topicshift.core.engine import progress
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
     known = _record(row, steps)
+    way_back = _rollback(row, known, admin, dead)
     freeze = _freeze(steps, now)
     marks = progress.marks(known)
     step = progress.step_under_way(known)
@@ -168,9 +170,7 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(
-    row: MigrationRow, steps: Sequence[StepRow], admin: ClusterAdmin | None, dead: str | None
-) -> dict[str, Any]:
+def _rollback(row: MigrationRow, known: Record, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
     """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
     from topicshift.core.engine.back import rollback_type
     from topicshift.core.engine.view import SourceFact, Unknown, View
@@ -184,11 +184,11 @@ def _rollback(
     if admin is not None and dead is None:
         try:
             source = SourceFact(admin.topic(row.source) is not None)
-            target = _target(admin, _record(row, steps))
+            target = _target(admin, known)
         except TopicshiftError as exc:
             source = Unknown(str(exc))
     now = datetime.now(UTC)
-    kind, why = rollback_type(View(_record(row, steps), now, now, source=source, target=target))
+    kind, why = rollback_type(View(known, now, now, source=source, target=target))
     return {"type": kind, "why": why}
 
 
@@ -196,13 +196,13 @@ def _target(admin: ClusterAdmin, record: Record) -> TargetFact:
     """The target: whether it is the one that was made, and the sum of END_U, None where a partition cannot be read."""
     from topicshift.core.engine.view import TargetFact
     from topicshift.core.engine.words import Row
+    from topicshift.core.kafka.cluster import total_end
     from topicshift.core.proof.verification import same_topic_id
 
     info, made = admin.topic(record.target), record.step(Row.CREATE_TARGET)
     if info is None:
         return TargetFact(False, used=0)
-    ends = [o.end for o in admin.offsets(record.target).values()]
-    used = None if any(e is None for e in ends) else sum(e for e in ends if e is not None)
+    used = total_end(admin.offsets(record.target).values())
     wanted = None if made is None else made.data.get("topic_id")
     return TargetFact(True, used=used, same=wanted is None or same_topic_id(info.topic_id, str(wanted)))
 

@@ -5,7 +5,7 @@ They live in ``core`` so that pure checks and the planner can read them; ``topic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -98,6 +98,12 @@ class PartitionOffsets:
     end_committed: int | None
     end: int | None
     error: str | None = None
+
+
+def total_end(partitions: Iterable[PartitionOffsets | None]) -> int | None:
+    """The sum of END_U over these partitions; None where one of them could not be read, or is not there."""
+    ends = [None if p is None else p.end for p in partitions]
+    return None if None in ends else sum(e for e in ends if e is not None)
 
 
 @dataclass(frozen=True)
