@@ -101,6 +101,7 @@ LEFT_OUT: dict[str, str] = {
     "forward.captured": "what it keeps is for the comparison at an ending, which unit tests judge",
     "forward.switch_in_time": "fence_holds finds such a producer by its first record, and a route that is not paused "
     "takes no point; the rule ends the freeze sooner, and says why",
+    "forward.source_still_planned": "the act looks too, and fences nothing; else the budget ends the freeze",
     "forward.still_stopped": "as forward.switch_in_time",
     "resume.nobody_on_target": "target_shut keeps late comers off; removed together, they are caught",
     "resume.target_shut": "nobody_on_target goes on where somebody is there; removed together, they are caught",
@@ -306,6 +307,17 @@ _mutant(
     ),
     60,
     hands=("resume_asked", "run_paused"),
+)
+_mutant(
+    "grown source not seen",
+    "a freeze begins on a source that has got partitions since the target was made",
+    _wrap(
+        "topicshift.acts.observe.source_differs",
+        lambda real: lambda source, planned: "" if "partitions" in real(source, planned) else real(source, planned),
+    ),
+    20,
+    calm=True,
+    hands=("partition_added_source@create_target",),
 )
 _mutant(
     "strangers not looked for",

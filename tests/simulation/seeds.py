@@ -12,6 +12,11 @@ KEPT: dict[str, Scenario] = {
     "the route's record is lost between two releases": Scenario(
         6, Shape(producers=1), hands=(Hand("route_gone", 0.05, "switch_consumer:g0"),)
     ),
+    "the source gets a partition before the freeze": Scenario(
+        1106,
+        Shape("producers_first", producers=1, groups=1),
+        hands=(Hand("partition_added_source", 2.5, "create_target"),),
+    ),
     "the source is made again before the freeze": Scenario(
         1106, Shape("producers_first", producers=1, groups=1), hands=(Hand("source_remade", 2.5, "create_target"),)
     ),

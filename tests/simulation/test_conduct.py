@@ -147,6 +147,11 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
     ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
     ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
+    (
+        "stops_nobody_for_another_source",
+        [PLAN, *PREPARED, hand(7.0, "partition_added_source"), (20.0, *BEGUN[1:]), ENDED],
+        {},
+    ),
     ("over_is_over", [state(20.0, "rolled_back"), row(21.0, "create_target", "intended")], {}),
     ("resuming_goes_back", [row(21.0, "arm", "intended", by="command.resume.1")], {}),
     ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
@@ -256,6 +261,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [DENY, hand(10.0, "deny_removed"), call(11.0, method="create_acls"), row(20.0, *SWITCH)],
         [*PREPARED, hand(7.0, "transaction_hangs"), call(8.0, method="abort_transaction"), BEGUN, ENDED],
         [hand(10.0, "partition_added_source"), (11.0, "journal", "plan", {}), call(20.0, **MAKE)],
+        [PLAN, *PREPARED, BEGUN, hand(BEGUN[0] + 0.5, "partition_added_source"), ENDED],
         [state(20.0, "rolled_back"), state(21.0, "open"), row(22.0, "create_target", "intended")],
         [
             row(21.0, "arm", "intended"),

@@ -35,6 +35,7 @@ def test_a_seed_is_the_whole_run() -> None:
 
 
 CAUGHT = [
+    "grown source not seen",
     "no rule forward.fence_holds",
     "stale view admitted",
     "void point obeyed",

@@ -11,7 +11,7 @@ from tests.unit.world import SOURCE, TARGET, World
 
 from order_proof import load_fence
 from topicshift.acts.advance import Done
-from topicshift.core.engine.words import Row, Step
+from topicshift.core.engine.words import Act, Row, Step
 from topicshift.core.errors import DrainTimedOut, FenceBroken, Refused, Transient
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import FenceRecord
@@ -137,6 +137,62 @@ def test_a_source_that_changes_under_the_fence_breaks_it(how: str) -> None:
 
     while_fencing(w, change)
     fails_with(w, FenceBroken, "made again" if how == "made again" else "4 partitions now")
+
+
+def change_source(w: World, how: str) -> None:
+    if how in ("made again", "gone"):
+        w.cluster.delete_topic(SOURCE)
+    if how == "made again":
+        w.cluster.create_topic(SOURCE, 3, 1, {})
+    if how == "partitions":
+        w.cluster.add_partitions(SOURCE, 4)
+    if how == "configs":
+        w.cluster.alter_topic_configs(SOURCE, set_={"max.message.bytes": "9000000"})
+    if how == "throttled":
+        w.cluster.alter_topic_configs(SOURCE, set_={"leader.replication.throttled.replicas": "0:1"})
+    if how == "retention":
+        w.cluster.alter_topic_configs(SOURCE, set_={"retention.ms": "700000000"})
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("made again", "was deleted and made again since the plan was made"),
+        ("gone", "does not exist any more"),
+        ("partitions", "has 4 partitions now, and had 3 when the plan was made"),
+        ("configs", r"max.message.bytes 9000000 \(was not set\)"),
+    ],
+)
+@pytest.mark.parametrize("when", [Step.CREATE_TARGET, Step.STOP_PRODUCERS])
+def test_nobody_is_stopped_for_a_source_that_is_not_as_it_was_planned(how: str, said: str, when: Step) -> None:
+    """Neither before the freeze, nor in the moment of the fence."""
+    w = World()
+    w.cluster.commit("fraud-g", SOURCE, {0: 9})
+    if when is Step.CREATE_TARGET:
+        w.advanced(until=when)
+        change_source(w, how)
+        with pytest.raises(Refused, match=said):
+            w.advanced()
+        assert w.state(Row.FREEZE) is None, "nobody was stopped"
+        assert w.acls() == w.before
+    else:
+        w.advanced(until=when, leave=frozenset({Act.DENY.value}))
+        change_source(w, how)
+        fails_with(w, FenceBroken, said)
+
+
+@pytest.mark.parametrize("how", ["throttled", "retention"])
+def test_a_reassignment_and_a_longer_retention_disturb_nobody(how: str) -> None:
+    """Tools that move replicas set throttles on a topic; the retention is looked after by rules of its own."""
+    w = World()
+    w.advanced(until=Step.CREATE_TARGET)
+    change_source(w, how)
+    if how == "throttled":
+        w.cluster.alter_topic_configs(TARGET, set_={"follower.replication.throttled.replicas": "0:1"})
+    fenced(w)
+    w.drain("fraud-g")
+    w.advanced()
+    assert w.journal.current(w.claim.migration_id).state == "done"
 
 
 @pytest.mark.parametrize("how", ["made again", "gone", "partitions", "truncated"])

@@ -13,7 +13,7 @@ from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Ask, Row, StepState
-from topicshift.core.errors import FenceBroken, NotFound, TopicshiftError, Transient
+from topicshift.core.errors import TopicshiftError, Transient
 from topicshift.core.fence.acls import (
     DenyPlan,
     RouteProducer,
@@ -26,7 +26,7 @@ from topicshift.core.fence.acls import (
 from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
-from topicshift.core.proof.verification import same_topic_id
+from topicshift.core.plan.source import source_differs
 from topicshift.ports import ParticipantState
 
 FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
@@ -56,15 +56,10 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
         if isinstance(answer, TopicshiftError):
             raise answer
     topic, acls, states = answers["topic"], answers["acls"], answers["states"]
-    if topic is None:
-        raise NotFound(f"topic {ctx.row.source} does not exist, so there is nothing to fence. Find out who deleted it.")
     made = record.step(Row.CREATE_TARGET)
-    planned = made.data.get("source_id") if made is not None else None
-    if planned is not None and not same_topic_id(topic.topic_id, str(planned)):
-        raise FenceBroken(
-            f"topic {ctx.row.source} was deleted and made again: its id is {topic.topic_id}, and was {planned} when "
-            "the plan was made. It is not fenced. Find out who did this, close this migration, and plan anew."
-        )
+    differs = source_differs(topic, made.data if made is not None else {})
+    if topic is None or differs:
+        raise Transient(f"topic {ctx.row.source} {differs}; it is not fenced, and looked at anew")
     # Nobody is denied who was not named in the go for this freeze.
     late = _late(record, acls, ctx.row.source)
     plan = deny_of(ctx, acls, states, only=shown_of(record, Ask.FREEZE).get("deny"))

@@ -56,6 +56,8 @@ from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
 from topicshift.core.kafka.cluster import Acl, TopicInfo, total_end
 from topicshift.core.plan.model import Plan
+from topicshift.core.plan.source import source_differs
+from topicshift.core.plan.target import NOT_COPIED
 from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
 
@@ -327,7 +329,8 @@ class _Look:
             return ""
         set_here = {e.name: e.value for e in info.configs.values() if e.set_here}
         wanted = dict(planned["configs"])
-        other = sorted(k for k in set_here.keys() | wanted.keys() if set_here.get(k) != wanted.get(k))
+        names = (set_here.keys() | wanted.keys()) - NOT_COPIED.keys()
+        other = sorted(k for k in names if set_here.get(k) != wanted.get(k))
         if other:
             return "its configs differ: " + ", ".join(f"{k}={set_here.get(k, 'not set')}" for k in other)
         return f"it holds {used} records, although nobody was switched to it" if used else ""
@@ -497,7 +500,7 @@ class _Look:
         if isinstance(info, Unknown):
             return info
         made = self.record.step(Row.CREATE_TARGET)
-        planned = made.data.get("source_id") if made is not None else None
-        known = planned or self._fence_row().get("topic_id")
+        planned = made.data if made is not None else {}
+        known = planned.get("source_id") or self._fence_row().get("topic_id")
         same = info is not None and (known is None or same_topic_id(info.topic_id, str(known)))
-        return SourceFact(exists=info is not None, same=same)
+        return SourceFact(exists=info is not None, same=same, differs=source_differs(info, planned))

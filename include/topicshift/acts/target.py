@@ -15,6 +15,8 @@ from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import Refused, Transient, Unreadable
 from topicshift.core.fence.acls import Grant, added_by, grant
 from topicshift.core.kafka.cluster import TopicInfo
+from topicshift.core.plan.source import planned_source
+from topicshift.core.plan.target import NOT_COPIED
 from topicshift.core.proof.verification import same_topic_id
 
 
@@ -105,7 +107,7 @@ def _order(ctx: MigrationContext, seen: TopicInfo | None) -> dict[str, Any]:
     known = {p.principal for p in ctx.producers if p.principal}
     return {
         **shape,
-        "source_id": plan.source.topic_id if plan.source is not None else None,
+        **planned_source(plan.source),
         "ours": seen is None,
         "topic_id": seen.topic_id if seen is not None else None,
         "acls_added": [asdict(a) for a in wanted if a not in before],
@@ -136,7 +138,7 @@ def _require_shape(seen: TopicInfo, shape: Mapping[str, Any]) -> None:
         differing.append(f"{seen.partitions} partitions (planned {shape['partitions']})")
     if seen.replication_factor != shape["replication_factor"]:
         differing.append(f"replication factor {seen.replication_factor} (planned {shape['replication_factor']})")
-    for key in sorted(found.keys() | wanted.keys()):
+    for key in sorted((found.keys() | wanted.keys()) - NOT_COPIED.keys()):
         if found.get(key) != wanted.get(key):
             differing.append(f"{key}={found.get(key, 'not set')} (planned {wanted.get(key, 'not set')})")
     if differing:

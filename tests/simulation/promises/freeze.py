@@ -105,6 +105,21 @@ def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
                 yield Violation("plan", f"{e.who} made the target by a plan of {e.at - planned:.0f} s ago", e.at)
 
 
+def stops_nobody_for_another_source(facts: Facts) -> Iterator[Violation]:
+    """No freeze begins on a source that has other partitions than the plan was made for."""
+    planned, row = 0.0, ""
+    hands = [h.at for h in facts.hand("partition_added_source")]
+    for e in facts.events:
+        if e.what == "plan":
+            planned = e.at
+        elif e.what == "row" and e["step"] == "freeze":
+            if e["state"] == "intended" and row in ("", "undone"):
+                grown = [at for at in hands if planned < at < e.at - LOOK_S]
+                if grown and not faulty(facts, grown[0], e.at):
+                    yield Violation("plan", f"a freeze begins {e.at - grown[0]:.0f} s after the source has grown", e.at)
+            row = e["state"]
+
+
 GO = "stop_producers.go"
 
 
@@ -194,6 +209,7 @@ RULES = (
     begins_as_shown,
     hanging_is_aborted_first,
     carries_out_the_plan_of_now,
+    stops_nobody_for_another_source,
     resumes_wholly,
     resumes_end,
     one_freeze_a_try,

@@ -86,14 +86,13 @@ def policy_allows(view: View) -> Decision | None:
 
 @rule(before_freeze, Fact.SOURCE, step=Step.STOP_PRODUCERS)
 def source_is_planned(view: View) -> Decision | None:
-    """No freeze begins for a topic that took the place of the one that was planned for."""
+    """No freeze begins for a source that is not as it was planned: other partitions, another topic of the name."""
     source = view.source
     if isinstance(source, Unknown):
         return wait(f"{view.record.source} cannot be described: {source.why}")
-    if source.exists and source.same:
+    if not source.differs:
         return None
-    what = "was deleted and made again since the plan was made" if source.exists else "does not exist any more"
-    return stop("Refused", f"{view.record.source} {what}; close this migration, and plan anew")
+    return stop("Refused", f"{view.record.source} {source.differs}; close this migration, and plan anew")
 
 
 @rule(lambda r: before_freeze(r) and r.policy.window is not None, step=Step.STOP_PRODUCERS)

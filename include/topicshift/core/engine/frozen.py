@@ -47,6 +47,14 @@ def producers_stopped(view: View) -> Decision | None:
     return wait(f"producers cannot be observed: {text}")
 
 
+@rule(lambda r: fencing(r) and not r.begun(Row.FENCE), Fact.SOURCE, step=Step.STOP_PRODUCERS)
+def source_still_planned(view: View) -> Decision | None:
+    """Nothing is fenced but the source that was planned for."""
+    if isinstance(view.source, Unknown):
+        return wait(f"{view.record.source} cannot be described: {view.source.why}")
+    return resume("FenceBroken", f"{view.record.source} {view.source.differs}") if view.source.differs else None
+
+
 @rule(fencing, Fact.DENY, step=Step.STOP_PRODUCERS)
 def denied(view: View) -> Decision | None:
     """Writes to the source are denied once everybody says stopped."""

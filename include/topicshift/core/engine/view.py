@@ -294,13 +294,14 @@ class JobFact:
 class SourceFact:
     """The source before its retirement: whether it exists, and what speaks against its deletion, one line a finding.
 
-    ``waits``: nothing but time speaks against it.
+    ``waits``: nothing but time speaks against it. ``differs``: what is not as it was planned, as the end of a sentence.
     """
 
     exists: bool
     against: tuple[str, ...] = ()
     waits: bool = False
     same: bool = True
+    differs: str = ""
 
 
 @dataclass(frozen=True)
