@@ -92,6 +92,21 @@ certificate), the migration starts a run of this DAG, which shows the question a
 text counts for nothing.
 """
 
+CONTROL_DOC = """\
+### A person's order to one migration
+
+The same as the commands `topicshift pause`, `postpone`, `resume-on-source`, `abort` and `close`. The task says first what
+the order would do; where it cannot, it fails with the reason, and nothing is changed. *Only say* ends there.
+
+| order | what it does |
+|---|---|
+| *pause* | Nothing new is begun until *go on*. Refused while producers stand still. |
+| *postpone* | The freeze does not begin before a time, or before the next window. |
+| *resume on source* | Ends a freeze; producers go on with the source. |
+| *abort* | Ends the migration in the way that holds now; once records are in the target it says which ways are left. |
+| *close* | Gives both topics free, moves nobody, and names what is left to do by hand. |
+"""
+
 RETIREMENT_DOC = f"""\
 ### Delete the source of a finished migration
 
@@ -145,6 +160,8 @@ TASKS = {
     "watch": "Watches over one migration until its freeze is over, or looks for abandoned freezes; ends those on behalf "
     "of their runs. Where the target may hold records already it changes nothing, fails, and so calls a person.",
     "answer": "Asks the question, and writes the answer down for exactly what it was about.",
+    "control.give_order": "Says what the order would do, or why it cannot; then gives it. Every task of the migration and "
+    "every terminal obeys it, for it is a row of the journal.",
     "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
     "rollback.roll_back": "Asks a person for exactly this type of rollback, then puts producers and groups back on the source, lifts the fence, restores the retention and "
     "deletes the empty target. The target is looked at again while producers stand still.",

@@ -15,6 +15,7 @@ from airflow.sdk import BaseHook, Variable
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRuntimeError
 
+from topicshift.core.engine.words import Row
 from topicshift.core.errors import NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.spec.model import Spec
 
@@ -162,13 +163,16 @@ def find_migration(wanted: str) -> MigrationRow:
 def begin_by(context: Mapping[str, Any], spec: Spec, opened: Journal, migration_id: str) -> datetime | None:
     """Until when this run may begin its freeze, where its spec has no window: for a patience.
 
-    That one counts from the last answer of a person, who may take days for the plan, or from the start of the run.
-    None where no run of Airflow's is behind it, and where there is a window: a missed one is followed by the next.
+    That one counts from the last answer of a person, who may take days for the plan, from the start of the run, or
+    from the time until which the freeze was postponed. None where no run of Airflow's is behind it, and where there is
+    a window: a missed one is followed by the next.
     """
     dag_run = context.get("dag_run")
     if dag_run is None or spec.window is not None:
         return None
-    answers = [datetime.fromisoformat(e.at) for e in opened.events(migration_id) if e.kind == "approved"]
+    later = opened.step(migration_id, Row.POSTPONE)
+    postponed = [datetime.fromisoformat(later.data["until"])] if later is not None and later.state == "intended" else []
+    answers = [datetime.fromisoformat(e.at) for e in opened.events(migration_id) if e.kind == "approved"] + postponed
     return max([dag_run.start_date or datetime.now(UTC), *answers]) + GATE_PATIENCE
 
 

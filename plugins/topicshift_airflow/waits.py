@@ -9,7 +9,7 @@ from topicshift.acts.advance import Waiting
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain_inputs import DrainInputs
 from topicshift.core.drain.names import suffix
-from topicshift.core.engine.words import Ask, Step
+from topicshift.core.engine.words import Ask, Row, Step
 
 FROZEN_S, CALM_S, LATE_S = 2.0, 10.0, 15.0
 """Seconds to the next look: while producers stand still, while nobody is held up, and where Kafka ends it by itself."""
@@ -21,9 +21,13 @@ LONG = timedelta(days=2)
 """Longest wait of one trigger where nothing ends it; the task looks then and waits on."""
 
 
+_HOLDS = {"pause_kept": Row.PAUSE.value, "postponement_kept": Row.POSTPONE.value}
+"""The row of the journal that ends the wait of a rule."""
+
+
 def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken: bool) -> Any:
     """The trigger that fits. ``woken``: this task has waited before, so it waits a little longer before it looks."""
-    from topicshift_airflow.triggers.journal import ClockTrigger
+    from topicshift_airflow.triggers.journal import ClockTrigger, RowTrigger
 
     decision = waiting.decision
     if decision.rule in ("gate", "verifier_started"):  # the verifier's own task starts it, and starts it anew
@@ -33,6 +37,9 @@ def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken
     if decision.rule == "drained" and decision.step is Step.DRAIN:
         return _drain(ctx, consumer)
     now = ctx.clock.now()
+    if decision.rule in _HOLDS:
+        moment = datetime.fromisoformat(decision.until) if decision.until else now + LONG
+        return RowTrigger(moment=moment.timestamp(), migration_id=ctx.row.migration_id, row=_HOLDS[decision.rule])
     if decision.until:
         until = datetime.fromisoformat(decision.until)
         longest = {"screamed": until - now, "window_open": LONG}.get(decision.rule, timedelta(seconds=LATE_S))

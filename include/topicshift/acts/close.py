@@ -7,7 +7,7 @@ from typing import Any
 from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.view import Record
-from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError
 
 
@@ -27,6 +27,9 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
         if found is not None
         for a in found.data.get("acls_added", ())
     ]
+    scream = record.step(Row.SCREAM_TEST)
+    if scream is not None and scream.state.in_effect:
+        denied += [f"{operation} on {source} for User:*" for operation in scream.data.get("acls", ())]
     if denied:
         left.append(f"DENY bindings: {', '.join(denied)}: delete them once nobody has to be kept out")
     for group in record.released:
@@ -43,11 +46,19 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     return left
 
 
-def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> dict[str, Any]:
-    """End the migration as ``failed``, whatever state it is in; returns what is left to do by hand.
+def end_orders(ctx: MigrationContext, record: Record) -> None:
+    """A pause and a postponement end with the migration that they were for: it may be opened again."""
+    for row in (Row.PAUSE, Row.POSTPONE):
+        if record.in_effect(row):
+            ctx.finish(row, {}, state=StepState.UNDONE)
 
-    Participants are disarmed if they can be reached. Raises ``Refused`` for one that has ended, and while a freeze runs
-    unless ``even_frozen``: producers would stand still until their lease ends.
+
+def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> dict[str, Any]:
+    """End the migration, whatever state it is in; returns what is left to do by hand.
+
+    It is ``failed`` then; one that was done, and whose retirement is under way, is done. Participants are disarmed if
+    they can be reached. Raises ``Refused`` for one that has ended, and while a freeze runs unless ``even_frozen``:
+    producers would stand still until their lease ends.
     """
     record = ctx.refresh()
     if record.over:
@@ -62,11 +73,13 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
+    end_orders(ctx, record)
     found = tell_restored(ctx, record, "closed")
     left += [*found.differs, *found.unknown] if found is not None else []
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
-    ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
-    return {"migration": record.migration_id, "state": MigrationState.FAILED.value, "left": left}
+    ended = MigrationState.FAILED if record.state is MigrationState.OPEN else record.state
+    ctx.journal.set_state(ctx.claim, ended.value, active=False)
+    return {"migration": record.migration_id, "state": ended.value, "left": left}
 
 
 def _disarm(ctx: MigrationContext) -> list[str]:

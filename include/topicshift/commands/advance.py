@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, say, tell
 from topicshift.commands.migration import finish, open_context, told
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.spec.cutover import Cutover
@@ -17,7 +17,8 @@ STEPS = [step.value for step in ORDER[Cutover.DRAIN_FIRST]]
 @click.command(
     help="Go on with MIGRATION (its id, or one of its topics) as Airflow's tasks do: one and the same engine decides. "
     "Acts of several advancers are serialised by the journal, so this may run beside Airflow. Ends when the step "
-    "UNTIL is done, when a person is needed (exit code 3), or after --patience seconds of waiting (exit code 4)."
+    "UNTIL is done, when a person is needed (exit code 3), or after --patience seconds of waiting (exit code 4). Ends "
+    "a pause first; a postponed freeze keeps its time."
 )
 @click.argument("migration")
 @click.option("--until", type=click.Choice(STEPS), help="The last step to do; by default to the end.")
@@ -37,6 +38,7 @@ def command(
     """Advance one migration. See the help text."""
     from topicshift.acts.advance import advance
     from topicshift.acts.observe import observe
+    from topicshift.acts.orders import unpause
     from topicshift.core.engine.engine import next_act
 
     with open_context(migration, journal_url, kafka_config) as ctx:
@@ -48,6 +50,9 @@ def command(
                 name = decision.act or decision.ask or ""
                 tell(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
             return EXIT_OK
+        was = unpause(ctx)
+        if was:
+            say(f"{ctx.row.migration_id} goes on: it was {was}")
         with ctx.recorded("topicshift advance"):
             outcome = advance(ctx, until=Step(until) if until else None, patience_s=patience)
         return finish(ctx, outcome, as_json=as_json)

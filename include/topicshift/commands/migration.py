@@ -6,16 +6,20 @@ import difflib
 import getpass
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from topicshift.commands.common import EXIT_NO, EXIT_OK, EXIT_UNKNOWN, answer, open_journal, say, tell
-from topicshift.core.errors import NotFound
+from topicshift.core.errors import NotFound, Refused, SpecError
 
 if TYPE_CHECKING:
     from topicshift.acts.advance import Outcome
     from topicshift.acts.context import MigrationContext
+    from topicshift.acts.orders import Prospect
     from topicshift.core.engine.decision import Decision
     from topicshift.ports import Journal, MigrationRow
 
@@ -49,7 +53,6 @@ def open_context(
     from topicshift.acts.context import MigrationContext
     from topicshift.commands.spark import JobRunner
     from topicshift.commands.wiring import make_ports
-    from topicshift.core.errors import SpecError
     from topicshift.ports import Claim
 
     def config() -> Mapping[str, Any]:
@@ -75,6 +78,40 @@ def open_context(
         )
         stack.callback(ctx.close)
         yield ctx
+
+
+what_option = click.option(
+    "--what", is_flag=True, help="Only say what it would do, and why it cannot. Changes nothing."
+)
+
+
+def say_what(ctx: MigrationContext, prospect: Prospect, *, as_json: bool) -> int:
+    """Print what an order would do: exit code 0, 3 where it cannot, 4 where that is not known."""
+    if as_json:
+        answer({"migration": ctx.row.migration_id, **prospect.values()})
+    else:
+        for line in prospect.does:
+            click.echo(f"{ctx.row.migration_id} would do: {line}")
+        if prospect.cannot:
+            click.echo(f"{ctx.row.migration_id} cannot: {prospect.cannot}")
+    if not prospect.cannot:
+        return EXIT_OK
+    return EXIT_UNKNOWN if prospect.unknown else EXIT_NO
+
+
+def announce(ctx: MigrationContext, prospect: Prospect) -> None:
+    """Say on stderr what is about to be done. Raises the prospect's error where it cannot be done."""
+    prospect.require()
+    for line in prospect.does:
+        say(f"{ctx.row.migration_id}: {line}")
+
+
+def confirm(name: str) -> None:
+    """Ask for the migration's name. Raises ``SpecError`` where nobody can be asked, ``Refused`` for another answer."""
+    if not sys.stdin.isatty():
+        raise SpecError("There is no terminal to ask at. Nothing was changed. Give --yes to confirm.")
+    if click.prompt(f"Type the migration's id ({name}) to confirm", err=True) != name:
+        raise Refused("Not confirmed. Nothing was changed.")
 
 
 def told(decision: Decision) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from topicshift.commands.common import journal_option, kafka_options
-from topicshift.commands.migration import finish, open_context
+from topicshift.commands.migration import finish, open_context, say_what, what_option
 
 
 @click.command(
@@ -17,25 +17,17 @@ from topicshift.commands.migration import finish, open_context
 )
 @click.argument("migration")
 @click.option("--patience", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
+@what_option
 @kafka_options
 @journal_option
 def command(
-    migration: str, patience: float, kafka_config: dict[str, Any], as_json: bool, journal_url: str | None
+    migration: str, patience: float, what: bool, kafka_config: dict[str, Any], as_json: bool, journal_url: str | None
 ) -> int:
     """End one freeze. See the help text."""
-    from topicshift.acts.advance import Done, advance
-    from topicshift.core.engine.decision import over
-    from topicshift.core.engine.words import Row, StepState
-    from topicshift.core.errors import TopicshiftError
+    from topicshift.acts.orders import resume_on_source, resume_prospect
 
-    with open_context(migration, journal_url, kafka_config) as ctx, ctx.recorded("topicshift resume-on-source"):
-        frozen = ctx.refresh().freeze is not None
-        try:
-            outcome = advance(ctx, wanted="resume", patience_s=patience)
-        except TopicshiftError as error:
-            record = ctx.refresh()
-            if not frozen or record.at(Row.FREEZE) is not StepState.UNDONE:
-                raise
-            # Producers are back: for a run that is the failure it has to end with, for this command the answer.
-            outcome = Done(str(error), record, over(str(error)))
-        return finish(ctx, outcome, as_json=as_json)
+    with open_context(migration, journal_url, kafka_config) as ctx:
+        if what:
+            return say_what(ctx, resume_prospect(ctx, ctx.refresh()), as_json=as_json)
+        with ctx.recorded("topicshift resume-on-source"):
+            return finish(ctx, resume_on_source(ctx, patience), as_json=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOOK_EVERY_S = 2.0
 OPEN = "intended"
-"""State of the journal row of a question that nobody has answered."""
+"""State of the journal row of a question that nobody has answered, and of an order that stands."""
 
 QUIET_S = 20.0
 """Seconds without telling people after a time when there was nobody to tell."""
@@ -94,7 +94,38 @@ class _Reader:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AnswerTrigger(ClockTrigger):
+class RowTrigger(ClockTrigger):
+    """Waits until this journal row is another one than at the first look, or until the moment."""
+
+    migration_id: str
+    row: str
+
+    async def wait(self) -> dict[str, Any]:
+        """Look every two seconds."""
+        reader = _Reader(self.log)
+        try:
+            first = await reader.read(self._look)
+            while self.left() > 0:
+                now = await reader.read(self._look)
+                # A quick person was there before the first look: a row that is not open any more has changed.
+                if now is not None and (now != first or now[0] != OPEN):
+                    return dict(CHANGED)
+                await asyncio.sleep(LOOK_EVERY_S)
+            return dict(MOMENT)
+        finally:
+            await reader.close()
+
+    def _look(self, journal: Journal) -> tuple[str, Any]:
+        row = journal.step(self.migration_id, self.row)
+        return (row.state, self.of(row.data)) if row is not None else ("", None)
+
+    def of(self, data: Mapping[str, Any]) -> Any:
+        """What of the row's data counts."""
+        return dict(data)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AnswerTrigger(RowTrigger):
     """Waits until the question in this journal row is answered elsewhere, or has changed, or its time is over.
 
     An answer that a person gives in Airflow wakes the task by itself, without this trigger. ``ti_id`` is the task
@@ -102,30 +133,19 @@ class AnswerTrigger(ClockTrigger):
     withdrawn first; it is empty where Airflow shows this very question.
     """
 
-    migration_id: str
-    row: str
     ti_id: str
     option: str = ""
 
     async def wait(self) -> dict[str, Any]:
-        """Look every two seconds."""
+        """Withdraw the earlier question, or see whether this one is answered already; then look."""
         from asgiref.sync import sync_to_async
 
         said = await sync_to_async(self._withdraw if self.option else self._answer)()
-        if said is not None:
-            return said
-        reader = _Reader(self.log)
-        try:
-            first = await reader.read(self._look)
-            while self.left() > 0:
-                now = await reader.read(self._look)
-                # A quick person has answered before the first look: what is not open any more has changed.
-                if now is not None and (now != first or now[0] != OPEN):
-                    return dict(CHANGED)
-                await asyncio.sleep(LOOK_EVERY_S)
-            return dict(MOMENT)
-        finally:
-            await reader.close()
+        return said if said is not None else await super().wait()
+
+    def of(self, data: Mapping[str, Any]) -> Any:
+        """What the question is about."""
+        return [data.get("about"), data.get("first")]
 
     def _withdraw(self) -> None:
         from uuid import UUID
@@ -152,10 +172,6 @@ class AnswerTrigger(ClockTrigger):
         except AirflowRuntimeError as error:
             self.log.warning("whether the question is answered already cannot be looked up: %s", error)
             return None
-
-    def _look(self, journal: Journal) -> tuple[str, Any]:
-        row = journal.step(self.migration_id, self.row)
-        return (row.state, [row.data.get("about"), row.data.get("first")]) if row is not None else ("", None)
 
 
 class _Teller:

@@ -7,6 +7,7 @@ from datetime import datetime
 from topicshift.core.engine.before import BEFORE
 from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.frozen import FROZEN, fence_holds
+from topicshift.core.engine.hold import HOLD, paused, why_paused
 from topicshift.core.engine.view import GroupFact, Member, Unknown, View
 from topicshift.core.engine.where import (
     all_moved,
@@ -183,6 +184,8 @@ def _group(view: View, consumer: Member) -> Decision:
 
 def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
     group = consumer.group
+    if paused(view.record):
+        return wait(f"group {group} is not released: {why_paused(view.record)}")
     certificate = "" if view.record.policy.drain_first else group
     if not view.record.done(Row.VERIFICATION, certificate):
         return wait(f"group {group} has no verified certificate")
@@ -200,6 +203,12 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
 
 
 # ------------------------------------------------------------------------------------------------------- the end
+
+
+@AFTER.rule(lambda r: all_moved(r) and paused(r), step=Step.VERIFY)
+def pause_kept_at_the_end(view: View) -> Decision | None:
+    """Neither the order proof nor the end is begun in a pause."""
+    return wait(why_paused(view.record))
 
 
 @AFTER.rule(all_moved, Fact.ORDER_PROOF, step=Step.VERIFY)
@@ -242,5 +251,5 @@ def finished(view: View) -> Decision | None:
 
 
 FORWARD = Table()
-FORWARD.rules = [*ALWAYS.rules, *BEFORE.rules, *FROZEN.rules, *AFTER.rules]
+FORWARD.rules = [*ALWAYS.rules, *HOLD.rules, *BEFORE.rules, *FROZEN.rules, *AFTER.rules]
 """Every rule of a migration that goes forward, in order."""

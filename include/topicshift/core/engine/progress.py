@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from topicshift.core.engine.hold import paused, why_paused
 from topicshift.core.engine.view import Record, StepRecord
 from topicshift.core.engine.words import ORDER, STEPS, MigrationState, Row, Step, StepState
 
@@ -99,6 +100,8 @@ def waits_for(record: Record, events: Sequence[tuple[str, Mapping[str, Any]]]) -
         return ended[record.state]
     if record.over:
         return "nothing: it failed before anything was changed, or was closed"
+    if paused(record) and record.freeze is None:
+        return f"a person: {why_paused(record)}"
     asked = [str(q.data.get("subject")) for q in open_questions(record)]
     if asked:
         return f"a person to answer: {'; '.join(asked)}"
@@ -128,6 +131,8 @@ def _step_waits(record: Record) -> str:
     if step is Step.SWITCH_CONSUMERS:
         open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
         return f"groups to read the target: {', '.join(open_)}"
+    if step is Step.STOP_PRODUCERS and record.freeze is None and record.postponed_until is not None:
+        return f"the gate before the freeze, which was postponed until {record.postponed_until.isoformat()}"
     if step is Step.STOP_PRODUCERS and record.freeze is None:
         return "the window, the gate or the go before the freeze; nobody is stopped yet"
     return STEPS[step].waits_for

@@ -148,6 +148,14 @@ class Record:
         return "target" if self.done(Row.SWITCH_PRODUCERS) else None
 
     @property
+    def postponed_until(self) -> datetime | None:
+        """The moment before which no freeze begins, None where there is none."""
+        row = self.step(Row.POSTPONE)
+        if row is None or row.state is not StepState.INTENDED:
+            return None
+        return datetime.fromisoformat(str(row.data["until"]))
+
+    @property
     def over(self) -> bool:
         """Whether the migration has ended and nothing of it is left to do but its retirement."""
         return self.state is not MigrationState.OPEN and not self.active

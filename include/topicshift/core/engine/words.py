@@ -65,12 +65,18 @@ class Row(StrEnum):
     DELETE_SOURCE = "delete_source"
     WATCH = "watch"
     QUESTION = "ask"
+    PAUSE = "pause"
+    POSTPONE = "postpone"
 
 
 READ_ONLY_ROWS: Final = frozenset(
-    {Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.WATCH, Row.QUESTION}
+    {
+        *(Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.WATCH, Row.QUESTION),
+        *(Row.PAUSE, Row.POSTPONE),
+    }
 )
-"""Rows that record an observation or an answer. Every other row changes something and makes its migration active."""
+"""Rows that record an observation, an answer or a person's order. Every other row changes something and makes its
+migration active."""
 
 
 def row_of(row: Row, subject: str = "") -> str:
@@ -305,6 +311,8 @@ BESIDE: Final[Mapping[Row, tuple[str, str]]] = {
     Row.TARGET_DENY: ("rollback", "DENY on the target"),
     Row.WATCH: ("watch", "what the watch over the source has found"),
     Row.QUESTION: ("question", "a person's answer"),
+    Row.PAUSE: ("order", "nothing new is begun"),
+    Row.POSTPONE: ("order", "no freeze before its time"),
 }
 """Rows that belong to no step: what they belong to, and what each is for a person."""
 

@@ -99,3 +99,8 @@ def timezone_problem(name: str) -> str | None:
         close = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
         return f"Did you mean `{by_lower[close[0]]}`?" if close else "Write an IANA name such as `Europe/Berlin`."
     return None
+
+
+def next_start(cron: str, timezone: str, after: datetime) -> datetime:
+    """The first moment after ``after`` (with a time zone) at which a window of this cron expression begins, in UTC."""
+    return next(opens for opens in _openings(cron, timezone, after) if opens > after)

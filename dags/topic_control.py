@@ -1,0 +1,42 @@
+"""A person's order to one migration: pause, go on, postpone, resume on the source, abort, close."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+
+from topicshift_airflow.docs import CONTROL_DOC, TASKS
+from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.operators.orders import ORDERS, GiveOrder
+
+with DAG(
+    "topic_control",
+    description="Pause, postpone, resume on the source, abort or close one migration.",
+    doc_md=CONTROL_DOC,
+    schedule=None,
+    catchup=False,
+    is_paused_upon_creation=False,
+    default_args={**RETRIES, "owner": "topicshift"},
+    params={
+        "migration": Param(
+            "",
+            type="string",
+            minLength=1,
+            title="Migration",
+            description="Its id (`topicshift status` shows it), or the name of its source or target topic.",
+        ),
+        "order": Param("pause", type="string", enum=list(ORDERS), title="Order", description="What is to happen."),
+        "reason": Param("", type="string", title="Reason", description="Why, for the audit trail."),
+        "until": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Postpone until",
+            description="For *postpone*: before this moment no freeze begins. Empty: the next window of the spec.",
+        ),
+        "only_say": Param(
+            False, type="boolean", title="Only say", description="Say what it would do, and change nothing."
+        ),
+    },
+    tags=["topicshift", "kafka"],
+) as dag:
+    GiveOrder(task_id="give_order", doc_md=TASKS["control.give_order"])

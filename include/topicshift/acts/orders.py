@@ -1,0 +1,245 @@
+"""What a person may order of a migration: pause, postpone, abort, resume on the source; each says first what it does.
+
+An order is a row of the journal that the engine's rules look at, or an advance with another aim, so every advancer
+obeys it: a task of Airflow as well as a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
+from topicshift.acts.close import close
+from topicshift.acts.context import MigrationContext
+from topicshift.acts.observe import observe
+from topicshift.acts.questions import record_answer, record_question
+from topicshift.core.engine.back import rollback_type
+from topicshift.core.engine.decision import Kind, over
+from topicshift.core.engine.engine import next_act
+from topicshift.core.engine.hold import paused, why_paused
+from topicshift.core.engine.view import Record
+from topicshift.core.engine.where import before_freeze, planning
+from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift.core.errors import Refused, TopicshiftError, Unreadable
+from topicshift.core.spec.windows import next_start
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What an order would do, one line each, and why it cannot; ``cannot`` is empty where it can.
+
+    ``unknown``: whether it can is not known.
+    """
+
+    does: tuple[str, ...]
+    cannot: str = ""
+    unknown: bool = False
+
+    def require(self) -> None:
+        """Raises ``Refused`` with the reason where it cannot, ``Unreadable`` where that is not known."""
+        if self.cannot:
+            raise (Unreadable if self.unknown else Refused)(f"{self.cannot} Nothing was changed.")
+
+    def values(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"would": list(self.does), "cannot": self.cannot or None}
+
+
+def _ended(record: Record) -> str:
+    if record.state is not MigrationState.OPEN or record.over:
+        return f"{record.migration_id} has ended already ({record.state.value}); its topics are free."
+    return ""
+
+
+def _signed(ctx: MigrationContext, reason: str) -> dict[str, Any]:
+    return {"by": ctx.actor, "at": ctx.clock.now().isoformat(timespec="seconds"), "reason": reason}
+
+
+def _write(ctx: MigrationContext, row: Row, data: Mapping[str, Any]) -> None:
+    """Write an order, over the one of its kind that stands."""
+    ctx.intend(row, data)
+    ctx.finish(row, data, state=StepState.INTENDED)
+
+
+# -------------------------------------------------------------------------------------------------- pause
+
+
+def pause_prospect(record: Record) -> Prospect:
+    """What a pause would do now. Producers that stand still are never left so by it."""
+    if _ended(record):
+        return Prospect((), _ended(record))
+    if record.at(Row.ROLLBACK) is StepState.INTENDED:
+        return Prospect((), f"{record.migration_id} is being rolled back, which a pause does not hold up.")
+    if record.freeze is not None:
+        return Prospect(
+            (),
+            f"Producers of {record.source} may stand still for {record.migration_id}: a pause would leave them so. "
+            f"End the freeze first: topicshift resume-on-source {record.migration_id}.",
+        )
+    if record.in_effect(Row.SWITCH_PRODUCERS):
+        open_ = [g for g in record.policy.groups if not record.begun(Row.SWITCH_GROUP, g)]
+        held = f"groups {', '.join(open_)} stay on {record.source}" if open_ else "the order proof is not begun"
+        return Prospect((f"{held}; producers go on with {record.target}; the fence is looked after",))
+    lines = [f"nothing new is begun; producers and groups go on with {record.source}"]
+    if record.in_effect(Row.ARM):
+        lines.append("participants are disarmed until the migration goes on")
+    return Prospect(tuple(lines))
+
+
+def pause(ctx: MigrationContext, reason: str) -> None:
+    """Begin nothing new until :func:`unpause`. Raises ``Refused`` in a freeze, and for a migration that has ended."""
+    pause_prospect(ctx.refresh()).require()
+    data = _signed(ctx, reason)
+    _write(ctx, Row.PAUSE, data)
+    ctx.event("paused", data)
+
+
+def unpause(ctx: MigrationContext) -> str:
+    """Go on; returns what the pause was, empty where there was none."""
+    record = ctx.refresh()
+    if not paused(record):
+        return ""
+    was = why_paused(record)
+    ctx.finish(Row.PAUSE, {}, state=StepState.UNDONE)
+    ctx.event("unpaused", {"by": ctx.actor})
+    return was
+
+
+# ----------------------------------------------------------------------------------------------- postpone
+
+
+def next_window(ctx: MigrationContext) -> datetime:
+    """The beginning of the next maintenance window of the spec. Raises ``Refused`` where the spec has none."""
+    window = ctx.spec.window
+    if window is None:
+        raise Refused(f"The spec of {ctx.row.migration_id} has no window. Name a time instead: --until.")
+    return next_start(window.cron, window.timezone, ctx.clock.now())
+
+
+def postpone_prospect(record: Record, until: datetime, now: datetime) -> Prospect:
+    """What a postponement would do now."""
+    if _ended(record):
+        return Prospect((), _ended(record))
+    if record.freeze is not None:
+        why = f"The freeze of {record.migration_id} has begun. To end it: topicshift resume-on-source"
+        return Prospect((), f"{why} {record.migration_id}.")
+    if record.in_effect(Row.SWITCH_PRODUCERS):
+        return Prospect((), f"Producers of {record.migration_id} were switched already: no freeze is left to postpone.")
+    if until <= now:
+        return Prospect((), f"{until.isoformat()} is over: it is {now.isoformat(timespec='seconds')}.")
+    lines = [f"the freeze does not begin before {until.isoformat()}; what comes before it goes on"]
+    if record.in_effect(Row.ARM) and before_freeze(record):
+        lines.append("participants are disarmed until then")
+    return Prospect(tuple(lines))
+
+
+def postpone(ctx: MigrationContext, until: datetime, reason: str) -> None:
+    """Begin no freeze before ``until``. Raises ``Refused`` once it has begun, and for a time that is over."""
+    postpone_prospect(ctx.refresh(), until, ctx.clock.now()).require()
+    data = {"until": until.isoformat(), **_signed(ctx, reason)}
+    _write(ctx, Row.POSTPONE, data)
+    ctx.event("postponed", data)
+
+
+def no_longer_postponed(ctx: MigrationContext) -> bool:
+    """The freeze may begin as soon as its gate opens; whether it had been postponed."""
+    if ctx.refresh().postponed_until is None:
+        return False
+    ctx.finish(Row.POSTPONE, {}, state=StepState.UNDONE)
+    ctx.event("postponement_ended", {"by": ctx.actor})
+    return True
+
+
+# ------------------------------------------------------------------------------------- resume on the source
+
+
+def resume_prospect(ctx: MigrationContext, record: Record) -> Prospect:
+    """What resuming on the source would do now."""
+    decision = next_act(observe(ctx, record, "resume"))
+    if decision.kind is Kind.OVER:
+        return Prospect((f"nothing: {decision.why}",))
+    if decision.kind is Kind.STOP:
+        return Prospect((), f"{decision.why}. {decision.do}".strip())
+    if decision.kind is Kind.WAIT:
+        return Prospect((), f"{decision.why}.", unknown=True)
+    return Prospect((f"producers resume on {record.source}, and the DENY is lifted: {decision.why}",))
+
+
+def resume_on_source(ctx: MigrationContext, patience_s: float) -> Outcome:
+    """End the freeze, if one runs. Raises the error of a decision to stop."""
+    frozen = ctx.refresh().freeze is not None
+    try:
+        return advance(ctx, wanted="resume", patience_s=patience_s)
+    except TopicshiftError as error:
+        record = ctx.refresh()
+        if not frozen or record.at(Row.FREEZE) is not StepState.UNDONE:
+            raise
+        # Producers are back: for a run that is the failure it has to end with, for this order the answer.
+        return Done(str(error), record, over(str(error)))
+
+
+# -------------------------------------------------------------------------------------------------- abort
+
+
+def _untouched(record: Record) -> bool:
+    return planning(record) and record.freeze is None and not record.active
+
+
+def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
+    """What an abort would do now: the way back that holds, else which ways are left."""
+    if _ended(record):
+        return Prospect((), _ended(record))
+    if _untouched(record):
+        return Prospect(("nothing was changed yet: the migration ends as failed, and both topics are free",))
+    if record.at(Row.ROLLBACK) is StepState.INTENDED:
+        return Prospect(("the rollback that was begun is finished",))
+    kind, why = rollback_type(observe(ctx, record, "rollback"))
+    if kind is None:
+        return Prospect((), f"Which way back holds cannot be told: {why}.", unknown=True)
+    if kind != "free":
+        return Prospect(
+            (),
+            f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: `topicshift advance "
+            f"{record.migration_id}` goes on; `topicshift close {record.migration_id}` gives both topics free, and "
+            "names what is left to do by hand.",
+        )
+    lines = []
+    if record.freeze is not None:
+        lines.append(f"the freeze ends: producers resume on {record.source}, and the DENY is lifted")
+    elif record.in_effect(Row.SWITCH_PRODUCERS):
+        lines.append(f"producers and groups go back to {record.source}, as long as {record.target} stays empty")
+    if record.in_effect(Row.CREATE_TARGET):
+        lines.append(f"{record.target} is deleted, if this migration made it and it is empty")
+    if record.in_effect(Row.LENGTHEN_RETENTION):
+        lines.append(f"the retention of {record.source} is as before")
+    return Prospect((*lines, "participants are disarmed; the migration ends as rolled back"))
+
+
+def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
+    """End the migration in the way that holds now. Raises ``Refused`` where none does, with the ways that are left.
+
+    Raises also what a rollback stops with.
+    """
+    record = ctx.refresh()
+    abort_prospect(ctx, record).require()
+    ctx.event("abort", {"reason": reason, "by": ctx.actor})
+    if _untouched(record):
+        closed = close(ctx, reason)
+        return Done("nothing was changed", ctx.refresh(), over(f"the migration is {closed['state']}"))
+    if record.freeze is not None and record.at(Row.ROLLBACK) is not StepState.INTENDED:
+        outcome = resume_on_source(ctx, patience_s)
+        if not isinstance(outcome, Done) or ctx.refresh().freeze is not None:
+            return outcome
+    outcome = advance(ctx, wanted="rollback", patience_s=patience_s)
+    if isinstance(outcome, Asking):
+        # Whoever aborts was told what it does, and has said yes to that.
+        record_question(ctx, outcome.ask, outcome.subject, outcome.about, outcome.decision.why)
+        record_answer(ctx, outcome.ask, outcome.subject, outcome.about, "yes", actor=ctx.actor)
+        outcome = advance(ctx, wanted="rollback", patience_s=patience_s)
+    return outcome
+
+
+__all__ = ["Asking", "Done", "Prospect", "Waiting", "abort", "pause", "postpone", "resume_on_source", "unpause"]

@@ -1,0 +1,47 @@
+"""``topicshift abort``: end a migration in the way that holds now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from topicshift.commands.common import journal_option, kafka_options
+from topicshift.commands.migration import announce, confirm, finish, open_context, say_what, what_option
+
+
+@click.command(
+    help="End MIGRATION in the way that holds now, and say first which that is. Before its target was made there is "
+    "nothing to undo. As long as nothing was written to the target, producers resume on the source, the empty target "
+    "is deleted and participants are disarmed. After that it is refused, with the ways that are left. Exit code 0 when "
+    "it has ended, 3 when it cannot, 4 when that is not known or it still waits."
+)
+@click.argument("migration")
+@click.option("--reason", required=True, help="Why, for the audit trail.")
+@click.option("--patience", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@what_option
+@kafka_options
+@journal_option
+def command(
+    migration: str,
+    reason: str,
+    patience: float,
+    yes: bool,
+    what: bool,
+    kafka_config: dict[str, Any],
+    as_json: bool,
+    journal_url: str | None,
+) -> int:
+    """Abort one migration. See the help text."""
+    from topicshift.acts.orders import abort, abort_prospect
+
+    with open_context(migration, journal_url, kafka_config) as ctx:
+        prospect = abort_prospect(ctx, ctx.refresh())
+        if what:
+            return say_what(ctx, prospect, as_json=as_json)
+        announce(ctx, prospect)
+        if not yes:
+            confirm(ctx.row.migration_id)
+        with ctx.recorded("topicshift abort"):
+            return finish(ctx, abort(ctx, reason, patience), as_json=as_json)

@@ -1,0 +1,107 @@
+"""A person's order to a migration, given in Airflow: the same as the commands of this name."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from topicshift.core.errors import SpecError, Transient
+from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.runtime import find_migration, open_context, typed_failures
+
+if TYPE_CHECKING:
+    from topicshift.acts.context import MigrationContext
+    from topicshift.acts.orders import Prospect
+
+ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "close")
+"""What may be ordered."""
+
+PATIENCE_S = 120.0
+"""Seconds for which a way back is waited for before the task is tried again."""
+
+
+class GiveOrder(BaseOperator):
+    """Say what an order would do and why it cannot, then give it, on behalf of the run that owns the migration."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**RETRIES, **kwargs})
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Returns what was said, and how it ended."""
+        params = context["params"]
+        order = str(params["order"])
+        reason = str(params.get("reason") or "").strip() or "no reason given"
+        with typed_failures():
+            row = find_migration(str(params["migration"]))
+            with open_context(context, row.migration_id, take_over=False) as ctx:
+                user = getattr(context.get("dag_run"), "triggering_user_name", None)
+                ctx.actor = f"user:{user}" if user else ctx.actor
+                until = _until(ctx, params) if order == "postpone" else None
+                prospect = _prospect(ctx, order, until)
+                for line in prospect.does:
+                    self.log.info("%s: %s: %s", ctx.row.migration_id, order, line)
+                said = {"migration": ctx.row.migration_id, "order": order, **prospect.values()}
+                prospect.require()
+                if params.get("only_say"):
+                    return {**said, "outcome": "only said"}
+                with ctx.recorded(self.task_id):
+                    return {**said, "outcome": _give(ctx, order, reason, until)}
+
+
+def _until(ctx: MigrationContext, params: Any) -> datetime:
+    from topicshift.acts.orders import next_window
+
+    text = str(params.get("until") or "").strip()
+    if not text:
+        return next_window(ctx)
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise SpecError(f"until: {text!r} names no time zone. Write it as {text}+00:00, for UTC.")
+    return found.astimezone(UTC)
+
+
+def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Prospect:
+    from topicshift.acts import orders
+    from topicshift.acts.close import leftovers
+
+    record = ctx.refresh()
+    if order == "pause":
+        return orders.pause_prospect(record)
+    if order == "postpone":
+        assert until is not None
+        return orders.postpone_prospect(record, until, ctx.clock.now())
+    if order == "resume on source":
+        return orders.resume_prospect(ctx, record)
+    if order == "abort":
+        return orders.abort_prospect(ctx, record)
+    if order == "close":
+        left = [f"left to do by hand: {line}" for line in leftovers(ctx, record)]
+        return orders.Prospect(("the migration ends as failed, and both topics are free", *left))
+    if order == "go on":
+        return orders.Prospect(("a pause, and a postponement, end",))
+    raise SpecError(f"order: {order!r} is none. There are: {', '.join(ORDERS)}.")
+
+
+def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None) -> str:
+    from topicshift.acts import orders
+    from topicshift.acts.close import close
+
+    if order == "pause":
+        orders.pause(ctx, reason)
+        return "paused"
+    if order == "postpone":
+        assert until is not None
+        orders.postpone(ctx, until, reason)
+        return f"postponed until {until.isoformat()}"
+    if order == "go on":
+        was = orders.unpause(ctx) or ("postponed" if orders.no_longer_postponed(ctx) else "")
+        return f"goes on; it was {was}" if was else "it was not held"
+    if order == "close":
+        return str(close(ctx, reason)["state"])
+    aborts = order == "abort"
+    outcome = orders.abort(ctx, reason, PATIENCE_S) if aborts else orders.resume_on_source(ctx, PATIENCE_S)
+    if not isinstance(outcome, orders.Done):
+        raise Transient(f"{ctx.row.migration_id} still waits: {outcome.decision.why}. The task is tried again.")
+    return outcome.why
