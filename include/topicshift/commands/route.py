@@ -126,7 +126,7 @@ def show(topic: str | None, kafka_config: dict[str, Any], as_json: bool) -> int:
     with RouteStore(kafka_config) as store:
         routes, bad = store.read_all()
         acks, unread = store.all_acks()
-        now_ms = _now(store) if acks else (0, 0)
+        now_ms = brokers_time(store) if acks else (0, 0)
         names = sorted({*routes, *bad, *(a.logical for a in acks), *(u.logical for u in unread)})
         names = names if topic is None else [topic]
         shown = [
@@ -156,7 +156,8 @@ def show(topic: str | None, kafka_config: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-def _now(store: RouteStore) -> tuple[int, int]:
+def brokers_time(store: RouteStore) -> tuple[int, int]:
+    """Bounds of the brokers' time, ms; those of this machine, which is said, where they do not tell it."""
     try:
         return store.broker_now()
     except Unreadable as exc:
@@ -363,7 +364,7 @@ def set_(
         for name in {t for t in (active, *change.groups.values()) if t is not None}:
             if not store.exists(name):
                 raise Refused(f"Topic {name} does not exist, so nobody could write or read there. Nothing was written.")
-        cautions = warnings(route, after, _now(store)[1] if route else 0)
+        cautions = warnings(route, after, brokers_time(store)[1] if route else 0)
         for line in cautions:
             say(f"warning: {line}")
         say(f"{topic}: {route.active if route else topic} {route.state.value if route else '(no route)'}, epoch {have}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from topicshift.commands import no_journal
 from topicshift.commands.common import (
     EXIT_OK,
     EXIT_UNKNOWN,
@@ -35,7 +36,7 @@ _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-con
 
 @click.command(
     help="Show migrations: those that are open, or one by its id or by one of its topics. The type of rollback is "
-    "computed live, so it needs a cluster."
+    "computed live, so it needs a cluster. Where the journal cannot be read, the routes of the named cluster are shown."
 )
 @click.argument("migration", required=False)
 @click.option("--all", "everything", is_flag=True, help="Closed migrations too (without MIGRATION).")
@@ -49,6 +50,9 @@ def command(
     as_json: bool,
 ) -> int:
     """Exit code 0, or 4 if the cluster was named and could not be read."""
+    dead = no_journal.why_dead(journal_url) if kafka_config is not None else None
+    if dead is not None and kafka_config is not None:
+        return no_journal.status(kafka_config, migration, dead, as_json=as_json)
     journal = open_journal(journal_url)
     admin = None
     try:
@@ -58,9 +62,9 @@ def command(
 
             admin = KafkaAdmin(kafka_config)
         # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
-        dead = _why_not(admin.cluster) if admin is not None and rows else None
+        silent = _why_not(admin.cluster) if admin is not None and rows else None
         now = datetime.now(UTC)
-        found = [_describe(journal, row, admin, dead, now) for row in rows]
+        found = [_describe(journal, row, admin, silent, now) for row in rows]
     finally:
         journal.close()
         if admin is not None:
