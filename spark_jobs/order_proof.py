@@ -111,6 +111,39 @@ def behind_the_fence(
     return {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
 
 
+class Named:
+    """What the run has named between its first fence and its last: where it begins, and how many by partition."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            found = json.loads(Path(path).read_bytes())
+            self.begins = {int(p): int(at) for p, at in found["from"].items()}
+            self.records = {int(p): int(n) for p, n in found["named"].items()}
+            self.complete = bool(found["complete"])
+        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+            raise SpecError(f"--strays {path} is not what the run writes ({type(error).__name__}: {error}).") from None
+
+
+def between(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    source: _Read,
+    begins: Mapping[int, int],
+    ends: Mapping[int, int],
+) -> dict[int, int]:
+    """Readable records of the source between two fences, by partition."""
+    ranges = {
+        p: Range(max(begins[p], o.log_start or 0), min(ends[p], o.end_committed or 0))
+        for p, o in source.offsets.items()
+        if p in begins and p in ends
+    }
+    wanted = {p: r for p, r in ranges.items() if r.start < r.end}
+    if not wanted:
+        return {}
+    records = read(spark, properties, source.topic.name, wanted, options=_OPTIONS)
+    return {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
+
+
 def left_at(
     spark: SparkSession, properties: Mapping[str, str], source: _Read, starts: Mapping[int, int]
 ) -> tuple[dict[int, int], list[int]]:
@@ -159,6 +192,7 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
     fence: Mapping[int, int] | None = None,
     after_fence: Mapping[int, int] | None = None,
     tails: tuple[dict[int, int], list[int]] | None = None,
+    strays: tuple[dict[int, int], Named] | None = None,
     compacted: frozenset[Name] = frozenset(),
 ) -> Facts:
     """What was counted, in the words of :mod:`topicshift.core.proof.order`."""
@@ -182,6 +216,9 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
         compacted=compacted,
         tails=tails[0] if tails else None,
         tails_expired=tails[1] if tails else (),
+        between=strays[0] if strays else {},
+        strays=strays[1].records if strays else None,
+        strays_complete=strays is None or strays[1].complete,
         examples=_examples(get, names, _Digest(show_keys)),
     )
 
@@ -255,6 +292,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     *,
     fence: FencePoint | None = None,
     tails: Mapping[int, int] | None = None,
+    strays: Named | None = None,
     header: str | None = None,
     show_keys: bool = False,
     timeout_s: float = 30.0,
@@ -268,7 +306,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     with Cluster(spark, properties, timeout_s) as cluster:
         # The target first: a record that comes while we ask is at most one that the proof leaves out.
         there = _Read(OffsetsProbe(cluster, target), target)
-        here = _Read(OffsetsProbe(cluster, source), source, ends)
+        here = _Read(OffsetsProbe(cluster, source), source, ends if strays is None else strays.begins)
         if fence is not None and fence.topic_id is not None and not same_topic_id(fence.topic_id, here.topic.topic_id):
             raise Unreadable(
                 f"Topic {source} has id {here.topic.topic_id}, the fence speaks of {fence.topic_id}: it was deleted "
@@ -281,6 +319,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
         after = behind_the_fence(spark, properties, here, ends) if ends is not None else {}
         if unknown := sorted(set(tails or ()) - set(here.ranges)):
             raise SpecError(f"--tails names partitions {unknown} of {source}, which has none of that number.")
+        came = (between(spark, properties, here, strays.begins, ends or {}), strays) if strays is not None else None
         left = left_at(spark, properties, here, tails) if tails is not None else None
         row = count(spark, properties, here, there, header)
     counted = facts(
@@ -292,6 +331,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
         fence=ends,
         after_fence=after,
         tails=left,
+        strays=came,
         compacted=frozenset(name for name, policy in policies.items() if "compact" in policy),
     )
     return prove(counted, header=header, now=datetime.now(UTC), seconds=round(time.monotonic() - started, 3))
@@ -305,6 +345,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--fence", metavar="FILE", help="fence.json of the run; without it the source ends now")
     parser.add_argument(
         "--tails", metavar="FILE", help="JSON: partition of the source -> offset from which a task read it to the fence"
+    )
+    parser.add_argument(
+        "--strays",
+        metavar="FILE",
+        help="JSON: what came between the first fence and this one, where there were several",
     )
     parser.add_argument("--sequence-header", metavar="NAME", help="header with the sequence number of the record's key")
     parser.add_argument("--output", required=True, metavar="DIR", help=f"folder for {RESULT}")
@@ -336,6 +381,9 @@ def main(argv: Sequence[str]) -> int:
         raise SpecError("--sequence-header is empty. Name the header, or leave the option out.")
     fence = load_fence(args.fence, args.source) if args.fence else None
     tails = load_tails(args.tails) if args.tails else None
+    strays = Named(args.strays) if args.strays else None
+    if strays is not None and fence is None:
+        raise SpecError("--strays needs --fence: the records lie between the first fence and this one.")
     properties = client_properties(args.kafka_config, args.bootstrap_server)
     (prepare_folder(args.output) / RESULT).unlink(missing_ok=True)
     result = proof(
@@ -345,6 +393,7 @@ def main(argv: Sequence[str]) -> int:
         args.target,
         fence=fence,
         tails=tails,
+        strays=strays,
         header=args.sequence_header,
         show_keys=args.show_keys,
         timeout_s=args.timeout,

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.drain.strays import NamedRecord
 from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
@@ -134,6 +135,14 @@ class DrainReader(Protocol):
     ) -> dict[str, GroupCommits]: ...
     async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
         """What a read_committed reader finds in each range; joins no group and commits nothing."""
+
+    async def records(
+        self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float, most: int
+    ) -> list[NamedRecord]:
+        """Readable records of these ranges with their keys, at most ``most`` of them; as :meth:`tails` reads.
+
+        Raises ``Unreadable`` where it did not come to the end of every range in time.
+        """
 
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """Timestamp (ms since the epoch) of the first record at or after each offset, None where not known."""

@@ -167,6 +167,24 @@ def _rollback(ctx: MigrationContext, asking: Asking) -> Text:
     )
 
 
+def _strays(ctx: MigrationContext, asking: Asking) -> Text:
+    from topicshift.core.drain.names import STRAYS
+    from topicshift.core.drain.strays import Strays
+
+    strays, groups = Strays.model_validate_json(ctx.read(STRAYS)), ", ".join(asking.about["unseen_by"] or ())
+    lines = [f"- `{stray.line(ctx.row.source)}`" for stray in strays.unseen[:20]]
+    if len(strays.unseen) > len(lines):
+        lines.append(f"- and {len(strays.unseen) - len(lines)} more in `{STRAYS}`")
+    return (
+        f"Does nobody need {asking.about['unseen']} record(s) that came to {ctx.row.source} too late?",
+        f"They came to `{ctx.row.source}` after its fence, when **{groups}** had left it for `{ctx.row.target}` and "
+        "could not see them any more:\n\n"
+        + "\n".join(lines)
+        + "\n\nNobody loses anything else by a yes: it says that these "
+        "records, and no others, need not be read by those groups. Where they do, carry them over first.",
+    )
+
+
 def _retire(ctx: MigrationContext, asking: Asking) -> Text:
     from topicshift.core.proof.retirement import retention_of
 
@@ -190,6 +208,7 @@ _TEXTS: Mapping[Ask, tuple[Callable[..., Text], str, str]] = {
     Ask.CERTIFICATE: (_certificate, "Approve", "Reject"),
     Ask.START_BY_HAND: (_start_by_hand, "Confirm", "Refuse"),
     Ask.STOP_GROUP: (_stop_group, "Confirm", "Refuse"),
+    Ask.STRAYS: (_strays, "Accept", "Not yet"),
     Ask.ROLLBACK: (_rollback, "Go back", "Leave it"),
     Ask.RETIRE: (_retire, "Delete it", "Keep it"),
 }

@@ -282,6 +282,33 @@ def test_every_fault_is_found_and_named(
 
 
 @pytest.mark.broker
+def test_what_came_after_the_first_fence_is_counted_apart(
+    spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    """A super user's records without a number, between the first fence and the one that was set anew."""
+    first = {p: topics.fence[p] for p in range(3)}
+    for key in ("late-1", "late-2"):
+        topics.send(topics.source, key, 7, headers=[], partition=1)
+    topics.flush()
+    topics.fill(topics.target)
+    named = tmp_path / "strays.json"
+    words = ["--sequence-header", "seq", "--strays", str(named)]
+    named.write_text(json.dumps({"from": first, "named": {"1": 2}, "complete": True}))
+    code, proof = prove(broker, topics, tmp_path, *words)
+    checks = {c["name"]: c for c in proof["checks"]}
+    assert (code, proof["verdict"]) == (0, "proven"), proof["reason"]
+    assert (checks["strays"]["count"], proof["source"]["records"]) == (2, 200)
+    assert proof["fence_offsets"] == {str(p): topics.fence[p] for p in range(3)}
+    named.write_text(json.dumps({"from": first, "named": {"1": 1}, "complete": True}))
+    code, proof = prove(broker, topics, tmp_path, *words)
+    assert (code, proof["verdict"]) == (3, "violated")
+    assert next(c for c in proof["checks"] if c["name"] == "strays")["state"] == "failed"
+    named.write_text("{}")
+    with pytest.raises(SpecError, match="--strays"):
+        prove(broker, topics, tmp_path, *words)
+
+
+@pytest.mark.broker
 @pytest.mark.parametrize("header", [["--sequence-header", "seq"], []])
 def test_empty_keys_that_the_producers_spread_are_no_violation(
     spark: SparkSession,

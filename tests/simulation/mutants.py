@@ -67,6 +67,10 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.retention_long_enough": Wish(calm=True),
     "forward.retention_holds": Wish(calm=True, hands=("retention_put_back@fence", "consumer_stall@fence")),
     "forward.retention_put_back": Wish(calm=True),
+    "forward.fenced_again": Wish(calm=True, hands=("stray_write_source@wide_deny",)),
+    "forward.strays_accepted": Wish(
+        calm=True, hands=("stray_write_source@switch_consumer:g0", "stray_write_source@switch_consumer:g1")
+    ),
     "forward.deny_holds": Wish(calm=True, hands=("deny_removed@fence", "consumer_stall@fence")),
     "forward.transactions_settled": Wish(calm=True, hands=("transaction_hangs@create_target",)),
     "forward.disarmed": Wish(calm=True),

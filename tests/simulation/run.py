@@ -493,7 +493,23 @@ class Simulation:
             instances=[i.name for p in world.producers for i in p.instances if i.alive and not self._is_persons(p)],
             closed=self.operator.closed,
             denied=sorted({a.operation for a in world.cluster.acls() if a.permission == "DENY" and a.name == SOURCE}),
+            accepted=[a for r in last for a in self._accepted(r.migration_id)],
         )  # fmt: skip
+
+    def _accepted(self, migration: str) -> list[dict[str, Any]]:
+        """The list of late records that a person has accepted, as its file has it."""
+        asked, data = self.journal.step(migration, "ask:verify.strays"), self.evidence.read(migration, "strays.json")
+        if asked is None or data is None or asked.data.get("said") != "yes":
+            return []
+        strays = json.loads(data)
+        return [
+            {
+                "topic_id": strays["topic_id"],
+                "groups": g["unseen_by"],
+                "records": {(r["partition"], r["offset"]) for r in g["records"]},
+            }
+            for g in strays["generations"]
+        ]
 
     def _is_persons(self, app: Any) -> bool:
         """Whether a person keeps it stopped: one that said no, or was never told to start it."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.drain.strays import NamedRecord
 from topicshift.core.errors import TopicshiftError, Unreadable
 from topicshift.core.proof import audit
 from topicshift.ports import Claim, MigrationRow, Seat, StepRow
@@ -111,6 +112,17 @@ class SimReader(AdminDrainReader):
                 continue
             out[r] = Tail(found=bool(found), complete=True, records=len(found))
         return out
+
+    async def records(
+        self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float, most: int
+    ) -> list[NamedRecord]:
+        """The records themselves."""
+        found = []
+        for r in ranges:
+            for x in self._world.cluster.fetch(topic, r.partition, r.start, most):
+                if x.offset < r.end:
+                    found.append(NamedRecord(r.partition, x.offset, x.key.encode()))
+        return found[:most]
 
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """Everything is fresh."""

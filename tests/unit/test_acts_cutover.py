@@ -206,23 +206,23 @@ def test_a_write_after_the_fence_ends_the_freeze_and_names_the_partition() -> No
     assert w.state(Row.CERTIFICATE) in (None, "undone")
 
 
-def test_a_write_after_the_switch_stops_the_run_where_it_is() -> None:
+def test_a_source_that_is_another_one_after_the_switch_stops_the_run_where_it_is() -> None:
     w = World(cutover="producers_first")
     w.cluster.commit("fraud-g", SOURCE, {0: 9})
     w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.write(records=2)
-    named = r"payments\[0\] grew by 2.*still on payments: ledger-g, fraud-g.*topicshift close"
+    w.cluster.add_partitions(SOURCE, 4)
+    named = r"4 partitions now.*still on payments: ledger-g, fraud-g.*topicshift close"
     with pytest.raises(FenceBroken, match=named):
         w.advance()
     assert w.where() == {(TARGET, True)}
     assert w.state(Row.SWITCH_GROUP, "fraud-g") is None
-    left = close(w.context(), "somebody wrote to the source")["left"]
+    left = close(w.context(), "somebody changed the source")["left"]
     assert (
         "DENY bindings: WRITE on payments for" in left[0] and "the route points applications to payments-v2" in left[1]
     )
     row = w.journal.current(w.claim.migration_id)
     assert (row.state, row.active, w.where()) == ("failed", False, {(TARGET, True)})
-    with pytest.raises(Refused, match=r"closed it at .*: somebody wrote to the source.*Trigger a new run"):
+    with pytest.raises(Refused, match=r"closed it at .*: somebody changed the source.*Trigger a new run"):
         w.open()
     assert w.open("topic_migration/another").epoch == 1, "both topics are free"
 

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 from tests.unit.airflow_world import Airflow, asks
-from tests.unit.world import World
+from tests.unit.world import SOURCE, World
 
 from topicshift import cli
 from topicshift.acts.advance import advance
@@ -239,7 +239,7 @@ def test_what_a_command_fails_with_is_a_failed_step(
 ) -> None:
     world = World()
     world.advanced(until=Step.SWITCH_PRODUCERS)
-    world.write()
+    world.cluster.add_partitions(SOURCE, 4)
 
     @contextmanager
     def opened(*_: Any) -> Iterator[Any]:
@@ -247,5 +247,5 @@ def test_what_a_command_fails_with_is_a_failed_step(
 
     monkeypatch.setattr("topicshift.commands.advance.open_context", opened)
     assert cli.run(["advance", world.claim.migration_id, "--bootstrap-server", "b:9092"]) == 3
-    assert "payments[0] grew by 1" in capsys.readouterr().err
+    assert "4 partitions now" in capsys.readouterr().err
     assert last_failure(world) == ("topicshift advance", "FenceBroken")

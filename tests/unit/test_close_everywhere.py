@@ -20,6 +20,7 @@ SAID = {
     Row.WIDE_DENY: "DENY bindings",
     Row.TARGET_DENY: "DENY bindings",
     Row.SWITCH_PRODUCERS: "the route points applications to",
+    Row.FENCE_AGAIN: "after its fence (strays.json)",
     Row.SWITCH_GROUP: "was released to",
     Row.LENGTHEN_RETENTION: "the retention of payments was lengthened",
 }

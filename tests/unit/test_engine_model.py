@@ -71,6 +71,8 @@ class World(NamedTuple):
     records: bool = False
     unread: frozenset[str] = frozenset()
     moved: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
+    """Groups that left the source before a record came to it, as the list for a person names them."""
     grown: bool = False
     clock: int = TIME
     journal: Rows = Rows()
@@ -148,6 +150,7 @@ class Model:
             Row.FREEZE: {**FREEZE.to_data(), "why": "w", "error": "DrainTimedOut"},
             Row.CERTIFICATE: {"substance": "s", "taken_at": NOW[w.clock].isoformat()},
             Row.VERIFICATION: {"substance": "s"},
+            Row.FENCE_AGAIN: {"began_at": NOW[w.clock].isoformat(), "unseen": len(w.unseen), "unseen_by": ["g"]},
         }
         steps = {name: v.StepRecord(state, data.get(Row(name.partition(":")[0]), {})) for name, state in w.journal}
         policy = v.Policy(
@@ -167,7 +170,7 @@ class Model:
         }
         drained = {
             s: v.DrainFact("not_drained" if w.unread & (set(self.groups) if s == "" else {s}) else "drained", "s")
-            for s in policy.certificates
+            for s in ("", *policy.groups)
         }
         return View(
             record=v.Record("m", "source", "target", state, not w.over, "hash", policy, steps, w.epoch),
@@ -183,8 +186,9 @@ class Model:
                 g: v.GroupFact(v.Whereabouts("running", "target" if g in w.moved else "source"), 1, 0)
                 for g in self.groups
             },
-            fence=v.FenceFact("grown" if w.grown else ""),
+            fence=v.FenceFact("grown" if w.grown else "", w.grown),
             proof=v.ProofFact(set(w.at) == {"stopped"}),
+            still=v.ProofFact(True),
             deny=v.DenyFact(),
             drain=drained,
             verifier=v.VerifierFact("ready", {"s": "verified"}),
@@ -258,6 +262,15 @@ class Model:
             ],
             Act.DENY: [lambda w: w.intend(Row.FENCE)],
             Act.RECORD_FENCE: [lambda w: w.put(Row.FENCE, done)._replace(grown=False)],
+            Act.BEGIN_FENCE_AGAIN: [
+                lambda w: w.put(Row.FENCE_AGAIN, undone),
+                lambda w: w.put(Row.FENCE_AGAIN, intended),
+            ],
+            Act.RECORD_FENCE_AGAIN: [
+                *((lambda w, n=n: w.rows({n: undone})) for n, _ in journal if n in self._void(journal)),
+                lambda w: w._replace(grown=False),
+                lambda w: w.put(Row.FENCE_AGAIN, done)._replace(unseen=w.unseen | self._gone(w)),
+            ],
             Act.CERTIFY: [lambda w: w.put(Row.CERTIFICATE, done, subject)],
             Act.REQUEST_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, intended, subject)],
             Act.RECORD_VERIFICATION: [lambda w: w.put(Row.VERIFICATION, done, subject)],
@@ -296,6 +309,17 @@ class Model:
             ],
         }
         return moves[act]
+
+    def _gone(self, w: World) -> frozenset[str]:
+        """Groups with something unread that are released, or about to be."""
+        begun = (StepState.INTENDED, StepState.DONE)
+        return frozenset(g for g in w.unread if w.row(Row.SWITCH_GROUP, g) in begun)
+
+    def _void(self, journal: Rows) -> set[str]:
+        """Certificates that a fence anew makes void: those of groups that are on the source."""
+        begun = (StepState.INTENDED, StepState.DONE)
+        open_ = ["", *(g for g in self.groups if journal.states.get(row_of(Row.SWITCH_GROUP, g)) not in begun)]
+        return {row_of(row, s) for row in (Row.CERTIFICATE, Row.VERIFICATION) for s in open_}
 
     def _point(self, w: World, producer: str) -> World:
         """A controller points who stands still; a route refuses one whose lease is about to end."""
@@ -442,11 +466,13 @@ def test_no_interleaving_loses_a_record_or_crosses_a_key(cutover: Cutover, group
     model = Model(cutover, groups, kills=1, freezes=2 if len(groups) == 1 else 1)
     graph = explore(model)
     ends = {w: end for w in graph if (end := ended(model, w))}
-    assert set(ends.values()) == {"moved", "resumed", "stopped"}
+    assert set(ends.values()) == {"moved", "resumed"}, "a write that goes round every control is contained"
     for w, end in ends.items():
         if end == "moved":
             assert set(w.at) == {"target"}
             assert w.moved == set(groups)
+            # What came in or after the act by which it ended is nobody's any more.
+            assert w.grown or w.unread <= w.unseen, "what a group cannot see is named"
         if end == "resumed":
             assert w.row(Row.FENCE) is not StepState.DONE
     stuck = set(graph) - can_reach(graph, set(ends))
@@ -522,6 +548,7 @@ def without(*names: str) -> Callable[[View], Decision]:
         Model(Cutover.DRAIN_FIRST, rogue=0, decide=without("producers_stopped")),
         Model(Cutover.PRODUCERS_FIRST, rogue=0, decide=without("producers_pointed")),
         Model(Cutover.DRAIN_FIRST, decide=without("fence_holds")),
+        Model(Cutover.DRAIN_FIRST, decide=without("fenced_again")),
         Model(Cutover.DRAIN_FIRST, decide=without("producers_resumed")),
         Model(Cutover.DRAIN_FIRST, decide=without("fence_lifted", "fence_lifted_first")),
         Model(Cutover.PRODUCERS_FIRST, decide=without("budget")),

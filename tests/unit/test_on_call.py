@@ -34,11 +34,20 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_a_switch_that_died_half_way_is_never_undone_blindly",
     ),
     "The run failed with `FenceBroken` after the switch": (
-        "test_a_write_after_the_switch_stops_the_run_where_it_is",
+        "test_a_source_that_does_not_stand_still_leaves_the_run_standing_with_the_writer_named",
+        "test_a_source_that_is_another_one_after_the_switch_stops_the_run_where_it_is",
         "test_what_a_command_fails_with_is_a_failed_step",
     ),
     "The run failed, and says that the source *has 4 partitions now* (or other configs, or was made again)": (
         "test_nobody_is_stopped_for_a_source_that_is_not_as_it_was_planned",
+    ),
+    "*came to the source too late*": (
+        "test_what_a_released_group_cannot_see_is_named_and_accepted_by_name",
+        "test_a_late_record_is_read_by_who_can_and_accepted_by_name_for_who_cannot",
+        "test_a_yes_is_for_exactly_these_records",
+    ),
+    "`verify.report` says *prove_order is for another task*": (
+        "test_a_proof_from_before_the_last_fence_proves_nothing",
     ),
     "Nobody answered a question": (
         "test_no_and_silence_end_the_task",

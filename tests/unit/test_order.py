@@ -210,3 +210,28 @@ def test_proven_only_when_every_count_is_zero(source: Any, target: Any, change: 
     )
     assert (proof.verdict is Verdict.PROVEN) == bool(clean)
     assert (proof.verdict.exit_code == 0) == bool(clean)
+
+
+@pytest.mark.parametrize(
+    ("between", "named", "complete", "state"),
+    [
+        ({1: 2}, {1: 2}, True, State.PASSED),
+        ({}, {}, True, State.PASSED),
+        ({1: 2}, {1: 1}, True, State.FAILED),
+        ({1: 2}, {0: 2}, True, State.FAILED),
+        ({}, {0: 1}, True, State.FAILED),
+        ({1: 20_000}, {1: 10_000}, False, State.NOT_PROVEN),
+    ],
+)
+def test_what_came_after_the_first_fence_is_what_was_named(
+    between: dict[int, int], named: dict[int, int], complete: bool, state: State
+) -> None:
+    proof = judge(facts(between=between, strays=named, strays_complete=complete))
+    assert states(proof)["strays"] is state
+    assert "strays" not in states(judge(facts()))
+
+
+def test_a_number_that_may_have_come_too_late_is_not_called_lost() -> None:
+    late = {"between": {1: 2}, "strays": {1: 2}}
+    assert states(judge(facts(missing=2, keys_with_gaps=1, **late)))["loss"] is State.NOT_PROVEN
+    assert states(judge(facts(missing=3, keys_with_gaps=1, **late)))["loss"] is State.FAILED

@@ -32,6 +32,13 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
         denied += [f"{operation} on {source} for User:*" for operation in scream.data.get("acls", ())]
     if denied:
         left.append(f"DENY bindings: {', '.join(denied)}: delete them once nobody has to be kept out")
+    again = record.step(Row.FENCE_AGAIN)
+    if again is not None and again.state.in_effect:
+        unseen, groups = again.data.get("unseen"), ", ".join(again.data.get("unseen_by", ())) or "nobody"
+        left.append(
+            f"records came to {source} after its fence (strays.json); {'not counted' if unseen is None else unseen} of "
+            f"them cannot be read any more by groups that had left: {groups}. Carry over what is missing"
+        )
     for group in record.released:
         left.append(f"group {group} was released to {target}: it reads there, and no longer {source}")
     if record.in_effect(Row.SWITCH_PRODUCERS) or record.released:

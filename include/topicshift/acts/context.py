@@ -68,6 +68,8 @@ class Memory:
     """What one advancer remembers: series of samples, and when it performed which act."""
 
     samples: list[FenceSample] = field(default_factory=list)
+    still: list[FenceSample] = field(default_factory=list)
+    """Samples of the source after a record had come to it behind its fence."""
     takers: dict[str, DrainTaker] = field(default_factory=dict)
     certificates: dict[str, DrainCertificate] = field(default_factory=dict)
     fence: FenceRecord | None = None
@@ -139,7 +141,12 @@ def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
         Ask.CERTIFICATE: wanted.certificate,
         Ask.RETIRE: wanted.retire,
     }
-    people = frozenset({Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP, Ask.ROLLBACK})
+    people = frozenset(
+        {
+            *(Ask.ABORT_TRANSACTIONS, Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP),
+            *(Ask.STRAYS, Ask.ROLLBACK),
+        }
+    )
     return Policy(
         cutover=spec.cutover,
         producers=tuple(Member(p.name, manual=needs_person(p.kind)) for p in spec.producers),

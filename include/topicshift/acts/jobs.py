@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
-from topicshift.core.drain.names import verification_name
+from topicshift.core.drain.names import STRAYS, verification_name
+from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import Act, Row
 from topicshift.core.errors import Unreadable
@@ -46,7 +48,20 @@ def order_proof_job(ctx: MigrationContext, record: Record) -> Job:
     if tails := _read_by_tasks(ctx, record):
         arguments += ["--tails", "tails.json"]
         given["tails.json"] = tails
+    if record.done(Row.FENCE_AGAIN):
+        arguments += ["--strays", "strays.json"]
+        given["strays.json"] = _named(ctx)
     return Job("order_proof", [*arguments, *(["--sequence-header", header] if header else [])], given)
+
+
+def _named(ctx: MigrationContext) -> dict[str, Any]:
+    """Where records of the source count as strays, and how many of them were named, by partition."""
+    strays = Strays.model_validate_json(ctx.read(STRAYS))
+    return {
+        "from": strays.generations[0].from_offsets,
+        "named": dict(Counter(r.partition for g in strays.generations for r in g.records)),
+        "complete": all(g.complete for g in strays.generations),
+    }
 
 
 def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:
@@ -55,7 +70,7 @@ def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:
     Raises ``Unreadable`` where the evidence of that is not there any more.
     """
     starts: dict[int, int] = {}
-    for subject in record.policy.certificates:
+    for subject in ("", *record.policy.groups):
         row = record.step(Row.VERIFICATION, subject)
         if row is None or row.data.get("reader") != "task":
             continue

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from topicshift.acts.again import STILL
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
@@ -89,11 +91,11 @@ class _Look:
         ctx, record, needs, admin = self.ctx, self.record, self.needs, self.ctx.admin
         source, target = record.source, record.target
         ask: dict[str, Callable[[], Any]] = {}
-        if needs & {Fact.FENCE, Fact.PROOF, Fact.RETENTION, Fact.SOURCE}:
+        if needs & {Fact.FENCE, Fact.PROOF, Fact.STILL, Fact.RETENTION, Fact.SOURCE}:
             ask["source"] = lambda: admin.topic(source)
-        if needs & {Fact.FENCE, Fact.PROOF}:
+        if needs & {Fact.FENCE, Fact.PROOF, Fact.STILL}:
             ask["ends"] = lambda: admin.offsets(source)
-        if Fact.PROOF in needs:
+        if needs & {Fact.PROOF, Fact.STILL}:
             partitions = range(int(self._fence_row()["partitions"])) if record.begun(Row.FENCE) else range(0)
             ask["kafka_producers"] = lambda: admin.producers(source, partitions)
             ask["transactions"] = lambda: admin.transactions(source)
@@ -138,7 +140,7 @@ class _Look:
 
     def _certificates(self) -> list[str]:
         policy = self.record.policy
-        if policy.drain_first:
+        if self.record.certificates == ("",):
             return [""]
         return [g for g in policy.groups if self.focus in (None, g) and not self.record.begun(Row.SWITCH_GROUP, g)]
 
@@ -165,7 +167,7 @@ class _Look:
         verifier, record = self.ctx.ports.verifier, self.record
         state, text = verifier.state()
         answers = {}
-        for subject in record.policy.certificates:
+        for subject in record.certificates:
             asked = record.step(Row.VERIFICATION, subject)
             answer = verifier.answer(subject) if asked is not None and asked.state.in_effect else None
             if asked is not None and answer is not None and answer.get("question") == asked.data.get("question"):
@@ -223,6 +225,7 @@ class _Look:
                 ("groups", Fact.GROUPS, self._groups),
                 ("fence", Fact.FENCE, self._fence),
                 ("proof", Fact.PROOF, self._proof),
+                ("still", Fact.STILL, self._still),
                 ("deny", Fact.DENY, self._deny),
                 ("verifier", Fact.VERIFIER, lambda: self._answer("verifier")),
                 ("gate", Fact.GATE, self._gate),
@@ -288,11 +291,18 @@ class _Look:
             result = json.loads(data)
         except ValueError:
             return Unknown(f"{question}.json is not JSON")
+        if question == "order_proof" and self._fenced_since(result):
+            return JobFact(None)
         return JobFact(verdict or str(result.get("verdict")), str(result.get("reason") or ""))
 
     def _gate(self) -> GateFact | Unknown:
         """The gate, with what the freeze would take and whom it would deny."""
         return with_people(self.ctx, *(self._answer(name) for name in ("gate", "producers", "acls")))
+
+    def _fenced_since(self, proof: Mapping[str, Any]) -> bool:
+        """Whether the source was fenced anew after this proof had read it."""
+        row, told = self._fence_row().get("record"), proof.get("fence_offsets")
+        return row is not None and told is not None and told != {str(p): o for p, o in row["fence_offsets"].items()}
 
     def _target(self) -> TargetFact | Unknown:
         info, ends, acls = self._answer("target"), self._answer("target_ends"), self._answer("acls")
@@ -438,6 +448,23 @@ class _Look:
             return ProofFact(False, text, broken=True)
         return ProofFact(decision.verdict is FenceVerdict.FENCED, text, open_transactions=len(decision.transactions))
 
+    def _still(self) -> ProofFact | Unknown:
+        """Whether the source stands still, with nobody who says that he is stopped."""
+        if "record" not in self._fence_row():
+            return Unknown("the fence is not proven")
+        fence, series = self.ctx.last_fence(self.record), self.ctx.memory.still
+        sample = replace(self._sample(), stops=(), deny_missing=())
+        series.append(sample)
+        series[1:] = [s for s in series[1:] if sample.ended - s.ended <= 2 * STILL.settle_s + _KEEP_S]
+        now_ms = int(self.now.timestamp() * 1000)
+        decision = decide_fence(
+            series, STILL, topic=fence.topic, topic_id=fence.topic_id, partitions=fence.partitions, now_ms=now_ms
+        )
+        text = "; ".join(decision.reasons)
+        if decision.verdict is FenceVerdict.BROKEN:
+            return ProofFact(False, text, broken=True)
+        return ProofFact(decision.verdict is FenceVerdict.FENCED, text, open_transactions=len(decision.transactions))
+
     def _fence(self) -> FenceFact | Unknown:
         if "record" not in self._fence_row():
             return Unknown("the fence is not proven")
@@ -454,7 +481,8 @@ class _Look:
                 broken = [v for v in compare(fence, sample, at=at) if v.kind is not Broken.UNREADABLE] or broken
         if broken:
             text = "; ".join(v.text for v in broken)
-            return FenceFact(f"the fence of {fence.topic}, taken at {fence.taken_at}, is broken: {text}")
+            grown = all(v.kind is Broken.GROWN for v in broken) and not unread
+            return FenceFact(f"the fence of {fence.topic}, taken at {fence.taken_at}, is broken: {text}", grown)
         return Unknown("; ".join(unread)) if unread else FenceFact()
 
     def _missing(self, acls: frozenset[Acl]) -> list[Acl]:

@@ -30,6 +30,7 @@ _TIMEOUTS = {
     Ask.CERTIFICATE: timedelta(hours=1),
     Ask.START_BY_HAND: timedelta(hours=2),
     Ask.STOP_GROUP: timedelta(hours=4),
+    Ask.STRAYS: timedelta(days=3),
     Ask.ROLLBACK: timedelta(hours=4),
     Ask.RETIRE: timedelta(days=7),
 }
@@ -66,6 +67,10 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
         return {"start": people, "target": record.target, "switch": switch.data.get("at") if switch else None}
     if ask is Ask.STOP_GROUP:
         return {"stop_group": subject, "target": record.target, "switch": switch.data.get("at") if switch else None}
+    if ask is Ask.STRAYS:
+        again = record.step(Row.FENCE_AGAIN)
+        kept = again.data if again is not None else {}
+        return {"topic": record.source, **{k: kept.get(k) for k in ("unseen", "unseen_by", "sha256")}}
     fence = record.step(Row.FENCE)
     return {"topic": record.source, "topic_id": fence.data.get("topic_id") if fence is not None else None}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from topicshift.acts import (
+    again,
     before,
     certificate,
     fence,
@@ -51,6 +52,8 @@ ACTS: Final[dict[Act, Performer]] = {
     Act.STOP_PRODUCERS: freeze.stop_producers,
     Act.DENY: fence.deny,
     Act.RECORD_FENCE: fence.record_fence,
+    Act.BEGIN_FENCE_AGAIN: again.begin_fence_again,
+    Act.RECORD_FENCE_AGAIN: again.record_fence_again,
     Act.REPAIR_DENY: fence.repair_deny,
     Act.REPAIR_TARGET: target.repair_target,
     Act.CERTIFY: certificate.certify,

@@ -11,7 +11,7 @@ from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.where import seen
 from topicshift.core.engine.words import Row, StepState
 
-FREEZE_ROWS = frozenset({Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION, Row.SWITCH_PRODUCERS})
+FREEZE_ROWS = frozenset({Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION, Row.SWITCH_PRODUCERS, Row.FENCE_AGAIN})
 """Rows that hold for one freeze alone."""
 
 

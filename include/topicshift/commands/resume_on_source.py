@@ -13,8 +13,8 @@ from topicshift.commands.migration import finish, open_context, say_what, what_o
 @click.command(
     help="End the freeze of MIGRATION: producers resume on the source and the DENY is lifted, as long as it is certain "
     "that nobody is on the target. The journal's epoch rises, so that whatever acted before is refused from then on. "
-    "Exit code 0 when no freeze runs any more, 3 when a person has to look. Where the journal cannot be read, producers "
-    "on the route go on with the source by what the route's record says."
+    "Exit code 0 when no freeze runs any more, 3 when a person has to look. Where the journal cannot be read, "
+    "producers on the route go on with the source by what the route's record says."
 )
 @click.argument("migration")
 @click.option("--patience", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.drain.strays import NamedRecord
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 from topicshift.ports import ClusterAdmin
 
@@ -55,6 +56,16 @@ class AdminDrainReader:
         if self._tails is None:
             return {r: Tail(found=False, complete=False, error="there is no reader of tails here") for r in wanted}
         return dict(self._tails(topic, wanted))
+
+    async def records(
+        self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float, most: int
+    ) -> list[NamedRecord]:
+        """Every offset below the end is a record; none has a key here."""
+        found = []
+        for r in ranges:
+            end = self._admin.offsets(topic, [r.partition])[r.partition].end_committed or 0
+            found += [NamedRecord(r.partition, offset, None) for offset in range(r.start, min(r.end, end))]
+        return found[:most]
 
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """Not known here."""

@@ -144,7 +144,7 @@ class AnswerTrigger(RowTrigger):
         return said if said is not None else await super().wait()
 
     def of(self, data: Mapping[str, Any]) -> Any:
-        """What the question is about."""
+        """What the question is about, and its first yes where two are wanted."""
         return [data.get("about"), data.get("first")]
 
     def _withdraw(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.history import Event, History
@@ -94,8 +94,12 @@ def fences_of(facts: Facts) -> list[Fence]:
     out: list[Fence] = []
     rows = [e for e in facts.events if e.what == "row" and e["step"] == "fence"]
     for i, e in enumerate(rows):
-        if e["state"] != "done" or not e["fence"] or (out and out[-1].until == float("inf")):
+        if e["state"] != "done" or not e["fence"]:
             continue
+        if out and out[-1].until > e.at:
+            if out[-1].offsets == dict(e["fence"]["offsets"]):
+                continue
+            out[-1] = replace(out[-1], until=e.at)  # fenced anew
         until = next((n.at for n in rows[i + 1 :] if n["state"] in ("undone", "undoing")), float("inf"))
         out.append(Fence(e.at, e["migration"], e["fence"]["topic_id"], dict(e["fence"]["offsets"]), until))
     return out
@@ -171,8 +175,16 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
         return record["topic"] == facts.target
     if record.at >= ended(facts) and record.who.startswith(("stray", "rogue")):
         return True
-    past = any(f.past(record) for f in fences)
-    return past and named(facts)
+    if any(f.past(record) for f in fences) and named(facts):
+        return True
+    return _accepted(facts, group, record)
+
+
+def _accepted(facts: Facts, group: str, record: Event) -> bool:
+    """A person has accepted a list that names this record for this group; the list is taken as the files have it."""
+    lists = facts.end["accepted"] if facts.end is not None and "accepted" in facts.end.data else ()
+    place = (record["partition"], record["offset"])
+    return any(record["topic_id"] == a["topic_id"] and group in a["groups"] and place in a["records"] for a in lists)
 
 
 def forward(facts: Facts, e: Event) -> str | None:

@@ -10,9 +10,11 @@ from topicshift.adapters.kafka.commits import observe_commits
 from topicshift.adapters.kafka.connection import Connection
 from topicshift.adapters.kafka.groups import observe_groups, observe_listing
 from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
+from topicshift.adapters.kafka.records import observe_records
 from topicshift.adapters.kafka.tail import first_timestamps, observe_tails
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
+from topicshift.core.drain.strays import NamedRecord
 from topicshift.core.errors import TopicshiftError
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo, PartitionOffsets
 
@@ -57,6 +59,12 @@ class KafkaDrainReader:
     async def tails(self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float) -> dict[TailRange, Tail]:
         """See :func:`observe_tails`."""
         return await observe_tails(self.connection, topic, ranges, timeout_s=timeout_s)
+
+    async def records(
+        self, topic: str, ranges: Iterable[TailRange], *, timeout_s: float, most: int
+    ) -> list[NamedRecord]:
+        """See :func:`observe_records`."""
+        return await observe_records(self.connection, topic, ranges, timeout_s=timeout_s, most=most)
 
     async def timestamps(self, topic: str, starts: Mapping[int, int]) -> dict[int, int | None]:
         """See :func:`first_timestamps`."""

@@ -138,7 +138,8 @@ def read_tails(
     return {r: jobs[(r.partition, r.end)].answer(r.start) for r in wanted}
 
 
-def _consumer(conn: Connection, said: list[str]) -> Any:
+def consumer_of(conn: Connection, said: list[str]) -> Any:
+    """A read_committed consumer for ``assign`` alone; what its client says goes to ``said``."""
     from confluent_kafka import Consumer
 
     from topicshift.adapters.kafka.connection import _client_log
@@ -175,7 +176,7 @@ def _read(  # noqa: C901 - one loop over one consumer, whose state its branches 
 
     said: list[str] = []
     deadline = time.monotonic() + timeout_s
-    consumer = _consumer(conn, said)
+    consumer = consumer_of(conn, said)
     open_: dict[int, list[_Job]] = {p: q for p, q in queues.items() if q[0].piece is not None}
 
     def go_on(partition: int) -> None:
@@ -260,7 +261,7 @@ def first_timestamps(
     out: dict[int, int | None] = dict.fromkeys(starts)
     left = set(starts)
     deadline = time.monotonic() + timeout_s
-    consumer = _consumer(conn, [])
+    consumer = consumer_of(conn, [])
     try:
         consumer.assign([TopicPartition(topic, p, o) for p, o in starts.items()])
         while left and time.monotonic() < deadline:

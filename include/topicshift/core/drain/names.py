@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+STRAYS = "strays.json"
+"""Records that came to the source after its fence, see :mod:`topicshift.core.drain.strays`."""
+
 
 def file_name(consumer: str) -> str:
     """A consumer's name as part of a file name: readable, and different for different names."""

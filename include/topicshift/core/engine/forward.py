@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from topicshift.core.engine.again import AGAIN, asks_of_strays, kept_there, strays_accepted
 from topicshift.core.engine.before import BEFORE
 from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.frozen import FROZEN, fence_holds
@@ -20,7 +21,6 @@ from topicshift.core.engine.where import (
     nobody_on_target,
     releasing,
     resume,
-    seen,
     start_over,
     switched,
     switching,
@@ -127,11 +127,7 @@ def deny_widened(view: View) -> Decision | None:
 @AFTER.rule(switched, Fact.PRODUCERS, step=Step.SWITCH_PRODUCERS)
 def kept_on_target(view: View) -> Decision | None:
     """A producer that starts now is not sent back to the source because the record that says so was lost."""
-    back = [p for p in driven(view) if seen(view, p).side == "source"]
-    if not back:
-        return None
-    text = f"sent to the source by a route that has forgotten the switch: {named(view, back)}"
-    return retell(view, Act.POINT_PRODUCERS, text, text)
+    return kept_there(view)
 
 
 # ---------------------------------------------------------------------------------------------------- the groups
@@ -186,7 +182,7 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
     group = consumer.group
     if paused(view.record):
         return wait(f"group {group} is not released: {why_paused(view.record)}")
-    certificate = "" if view.record.policy.drain_first else group
+    certificate = "" if view.record.certificates == ("",) else group
     if not view.record.done(Row.VERIFICATION, certificate):
         return wait(f"group {group} has no verified certificate")
     if fact.beyond:
@@ -232,6 +228,9 @@ def source_stood_still(view: View) -> Decision | None:
     return fence_holds(view)
 
 
+AFTER.rule(asks_of_strays, step=Step.VERIFY)(strays_accepted)
+
+
 @AFTER.rule(lambda r: all_moved(r) and r.in_effect(Row.LENGTHEN_RETENTION), step=Step.VERIFY)
 def retention_put_back(view: View) -> Decision | None:
     """The source keeps its records as long as before: nobody has to read it any more."""
@@ -251,5 +250,5 @@ def finished(view: View) -> Decision | None:
 
 
 FORWARD = Table()
-FORWARD.rules = [*ALWAYS.rules, *HOLD.rules, *BEFORE.rules, *FROZEN.rules, *AFTER.rules]
+FORWARD.rules = [*ALWAYS.rules, *HOLD.rules, *BEFORE.rules, *AGAIN.rules, *FROZEN.rules, *AFTER.rules]
 """Every rule of a migration that goes forward, in order."""

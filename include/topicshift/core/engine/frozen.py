@@ -12,10 +12,12 @@ from topicshift.core.engine.view import DrainFact, Unknown, View
 from topicshift.core.engine.where import (
     against_policy,
     certifying,
+    contained,
     driven,
     end_or_stop,
     fenced,
     fencing,
+    finishing,
     moving,
     named,
     resume,
@@ -97,7 +99,9 @@ def fence_holds(view: View) -> Decision | None:
     fence = view.fence
     if isinstance(fence, Unknown):
         return wait(f"the source cannot be compared with its fence, and unknown is never OK: {fence.why}")
-    return end_or_stop(view, "FenceBroken", fence.broken) if fence.broken else None
+    if not fence.broken or finishing(view):
+        return None
+    return contained(view) or end_or_stop(view, "FenceBroken", fence.broken)
 
 
 @rule(moving, Fact.DENY)
@@ -147,7 +151,7 @@ def _under_way(view: View) -> bool:
 def _subjects(view: View) -> list[str]:
     """Certificates that are wanted and not used yet."""
     record = view.record
-    if record.policy.drain_first:
+    if record.certificates == ("",):
         return [""]
     return [g for g in record.policy.groups if view.focus in (None, g) and not record.begun(Row.SWITCH_GROUP, g)]
 

@@ -52,7 +52,7 @@ def _mark(record: Record, step: Step) -> Mark:
         return _stopped(record)
     if step in (Step.DRAIN, Step.VERIFY_DRAIN):
         row = Row.CERTIFICATE if step is Step.DRAIN else Row.VERIFICATION
-        return Mark.DONE if all(record.done(row, s) for s in record.policy.certificates) else Mark.WAITING
+        return Mark.DONE if all(record.done(row, s) for s in record.certificates) else Mark.WAITING
     if step is Step.SWITCH_CONSUMERS:
         return _groups(record)
     if step is Step.VERIFY:

@@ -148,6 +148,11 @@ class Record:
         return "target" if self.done(Row.SWITCH_PRODUCERS) else None
 
     @property
+    def certificates(self) -> tuple[str, ...]:
+        """Subjects of the certificates that license the next release: one a group once the source was fenced anew."""
+        return self.policy.groups if self.in_effect(Row.FENCE_AGAIN) else self.policy.certificates
+
+    @property
     def postponed_until(self) -> datetime | None:
         """The moment before which no freeze begins, None where there is none."""
         row = self.step(Row.POSTPONE)
@@ -210,9 +215,13 @@ class TargetFact:
 
 @dataclass(frozen=True)
 class FenceFact:
-    """The ends of the source against its fence. ``broken`` names every difference; empty while the fence holds."""
+    """The ends of the source against its fence. ``broken`` names every difference; empty while the fence holds.
+
+    ``grown``: it is broken by records that came, and by nothing else.
+    """
 
     broken: str = ""
+    grown: bool = False
 
 
 @dataclass(frozen=True)
@@ -362,6 +371,7 @@ class View:
     groups: Mapping[str, GroupFact | Unknown] = field(default_factory=dict)
     fence: FenceFact | Unknown = UNASKED
     proof: ProofFact | Unknown = UNASKED
+    still: ProofFact | Unknown = UNASKED
     deny: DenyFact | Unknown = UNASKED
     drain: Mapping[str, DrainFact | Unknown] = field(default_factory=dict)
     verifier: VerifierFact | Unknown = UNASKED

@@ -62,7 +62,7 @@ def all_moved(record: Record) -> bool:
 
 def certifying(record: Record) -> bool:
     """Certificates are wanted now, by the order of this migration."""
-    if record.policy.drain_first:
+    if record.policy.drain_first and not record.in_effect(Row.FENCE_AGAIN):
         return fenced(record)
     return switched(record) and any(not record.begun(Row.SWITCH_GROUP, g) for g in record.policy.groups)
 
@@ -85,12 +85,12 @@ def end_or_stop(view: View, error: str, why: str) -> Decision:
 
 
 def _way_out(record: Record) -> str:
-    """What a person can do once the fence is broken with producers on the target."""
+    """What a person can do once the fence is broken with producers on the target, and cannot be set anew."""
     left = ", ".join(g for g in record.policy.groups if not record.begun(Row.SWITCH_GROUP, g)) or "no group"
     return (
-        f"Nobody else is moved, and both topics stay locked. Find that writer and stop it; still on {record.source}: "
-        f"{left}. Where this run is not to go on: topicshift close {record.migration_id} gives both topics free "
-        "and names what is left to do by hand."
+        f"Nobody else is moved, and both topics stay locked. Find out who did this; still on {record.source}: {left}. "
+        f"Where this run is not to go on: topicshift close {record.migration_id} gives both topics free and names what "
+        "is left to do by hand."
     )
 
 
@@ -101,6 +101,30 @@ def against_policy(view: View, refused: Callable[[str], Decision]) -> Decision |
         return wait(f"what the installation policy allows cannot be told: {found.why}")
     text = "; ".join(found.against).rstrip(".")
     return refused(f"the installation policy does not allow it: {text}") if text else None
+
+
+def contained(view: View) -> Decision | None:
+    """What is done about records that came to the source after its fence, with somebody on the target.
+
+    None where the way back to the source holds, or none of this helps. A switch that has begun is finished first:
+    nobody is left stopped for it, and nobody is released before the source is fenced anew.
+    """
+    record, fence = view.record, view.fence
+    if isinstance(fence, Unknown) or not fence.grown:
+        return None
+    if switched(record):
+        if not record.done(Row.WIDE_DENY):
+            return act(Act.WIDEN_DENY, f"nobody may write to {record.source} any more: {fence.broken}")
+        return act(Act.BEGIN_FENCE_AGAIN, fence.broken)
+    return None
+
+
+def finishing(view: View) -> bool:
+    """Whether the switch goes on although the source was written to: somebody is on the target, or may be."""
+    if not switching(view.record) or isinstance(view.fence, Unknown) or not view.fence.grown:
+        return False
+    known = not isinstance(view.target, Unknown) and view.target.used is not None
+    return known and not isinstance(view.producers, Unknown) and not nobody_on_target(view)
 
 
 def driven(view: View) -> list[Member]:

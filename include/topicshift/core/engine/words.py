@@ -53,6 +53,7 @@ class Row(StrEnum):
     FREEZE = "freeze"
     STOP_PRODUCERS = "stop_producers"
     FENCE = "fence"
+    FENCE_AGAIN = "fence_again"
     CERTIFICATE = "certificate"
     VERIFICATION = "verification"
     SWITCH_PRODUCERS = "switch_producers"
@@ -94,6 +95,7 @@ class Ask(StrEnum):
     CERTIFICATE = "switch_producers.switch"
     START_BY_HAND = "switch_producers.by_hand"
     STOP_GROUP = "switch_consumers.switch"
+    STRAYS = "verify.strays"
     ROLLBACK = "rollback.approve"
     RETIRE = "retire.approve"
 
@@ -101,7 +103,7 @@ class Ask(StrEnum):
 BY_HAND: Final = frozenset({Ask.STOP_BY_HAND, Ask.START_BY_HAND, Ask.STOP_GROUP})
 """Questions whether a person has done something."""
 
-OF_A_MOMENT: Final = BY_HAND | {Ask.FREEZE}
+OF_A_MOMENT: Final = BY_HAND | {Ask.FREEZE, Ask.STRAYS}
 """Questions to which a no, or silence, is true of that moment ("not now"), so that they are asked again later."""
 
 
@@ -127,6 +129,8 @@ class Act(StrEnum):
     STOP_PRODUCERS = "stop_producers"
     DENY = "deny"
     RECORD_FENCE = "record_fence"
+    BEGIN_FENCE_AGAIN = "begin_fence_again"
+    RECORD_FENCE_AGAIN = "record_fence_again"
     REPAIR_DENY = "repair_deny"
     REPAIR_TARGET = "repair_target"
     CERTIFY = "certify"
@@ -173,6 +177,7 @@ class Fact(StrEnum):
     GROUPS = "groups"
     FENCE = "fence"
     PROOF = "proof"
+    STILL = "still"
     DENY = "deny"
     DRAIN = "drain"
     VERIFIER = "verifier"
@@ -280,7 +285,11 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "each runs on the target, none on the source; the source still ends at the fence",
         "free until the first record in the target",
         "every producer to write to the target",
-        {Row.SWITCH_PRODUCERS: "producers on the target", Row.WIDE_DENY: "DENY for everybody on the source"},
+        {
+            Row.SWITCH_PRODUCERS: "producers on the target",
+            Row.WIDE_DENY: "DENY for everybody on the source",
+            Row.FENCE_AGAIN: "the source fenced anew",
+        },
     ),
     Step.SWITCH_CONSUMERS: StepDoc(
         "each group gets its offsets on the target at the log start, then reads there",

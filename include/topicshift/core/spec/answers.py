@@ -17,6 +17,7 @@ QUESTIONS = (
     "certificate",
     "start_by_hand",
     "stop_group",
+    "strays",
     "rollback",
     "retire",
 )
