@@ -11,8 +11,10 @@ from topicshift.acts.close import close
 from topicshift.core.engine.words import READ_ONLY_ROWS, Row, StepState
 from topicshift.core.errors import Refused
 from topicshift.core.spec.model import Cutover
+from topicshift.ports import Claim
 
 ROW = {"topic": SOURCE, "acls_added": [], "at": "x", "set": {"retention.ms": "1"}, "before": {"retention.ms": None}}
+CAPTURED = {"partitions": 3, "configs": {}, "acls": [], "topic_id": "x"}
 DENY = {"resource_type": "TOPIC", "pattern": "LITERAL", "host": "*", "operation": "WRITE", "permission": "DENY"}
 SAID = {
     Row.FREEZE: "a freeze runs",
@@ -43,7 +45,7 @@ def test_close_ends_every_state(cutover: Cutover) -> None:
         product = Product(consumers=[{"name": "g", "group": "g"}], cutover=cutover.value)
         claim = product.claim
         for name, state in world.journal:
-            data = dict(ROW)
+            data: dict[str, object] = {**ROW, **(CAPTURED if name == Row.BEFORE else {})}
             if name == Row.FREEZE:
                 data |= {"started_at": "2026-01-01T00:00:00+00:00", "act_until": "2026-01-01T00:01:54+00:00"}
                 data |= {"lease_until": "2026-01-01T00:02:00+00:00"}
@@ -74,7 +76,9 @@ def test_close_ends_every_state(cutover: Cutover) -> None:
 
 def put(product: Product, name: str, state: StepState, data: dict[str, object]) -> None:
     """Bring a row into a state as the journal allows it."""
-    journal, claim = product.journal, product.claim
+    journal = product.journal
+    row = journal.current(product.claim.migration_id)
+    claim = Claim(row.migration_id, row.epoch, row.owner)
     journal.intend(claim, name, data)
     if state is StepState.DONE or (state is StepState.UNDOING and not name.startswith("freeze")):
         journal.finish(claim, name, {}, state="done")

@@ -91,9 +91,9 @@ def say_what(ctx: MigrationContext, prospect: Prospect, *, as_json: bool) -> int
         answer({"migration": ctx.row.migration_id, **prospect.values()})
     else:
         for line in prospect.does:
-            click.echo(f"{ctx.row.migration_id} would do: {line}")
+            tell(f"{ctx.row.migration_id} would do: {line}")
         if prospect.cannot:
-            click.echo(f"{ctx.row.migration_id} cannot: {prospect.cannot}")
+            tell(f"{ctx.row.migration_id} cannot: {prospect.cannot}")
     if not prospect.cannot:
         return EXIT_OK
     return EXIT_UNKNOWN if prospect.unknown else EXIT_NO

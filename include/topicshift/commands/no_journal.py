@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from topicshift.commands.common import EXIT_OK, answer, open_journal, say
+from topicshift.commands.common import EXIT_OK, answer, open_journal, say, tell
 from topicshift.core.errors import NotFound, Refused, Transient, Unreadable
 
 if TYPE_CHECKING:
@@ -77,11 +75,11 @@ def status(kafka_config: Mapping[str, Any], wanted: str | None, dead: str, *, as
         return EXIT_OK
     for one in found:
         pause = f"paused until {one['paused_until']}" if one["paused_until"] else "not paused"
-        click.echo(f"{one['migration']}: producers of {one['source']} are on {one['producers_on']}, {pause}")
+        tell(f"{one['migration']}: producers of {one['source']} are on {one['producers_on']}, {pause}")
         for group, topic in one["groups"].items():
-            click.echo(f"  group {group} reads {topic}")
+            tell(f"  group {group} reads {topic}")
     if not found:
-        click.echo("No route was written by a migration" + (f" of {wanted}." if wanted else "."))
+        tell("No route was written by a migration" + (f" of {wanted}." if wanted else "."))
     return EXIT_OK
 
 
@@ -110,9 +108,9 @@ def resume_on_source(kafka_config: Mapping[str, Any], wanted: str, dead: str, *,
     if as_json:
         answer(said)
     else:
-        click.echo(f"{route.migration}: {'would do: ' if what else ''}{done}")
+        tell(f"{route.migration}: {'would do: ' if what else ''}{done}")
         for line in left:
-            click.echo(f"  left to do: {line}")
+            tell(f"  left to do: {line}")
     return EXIT_OK
 
 

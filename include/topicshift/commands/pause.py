@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import announce, open_context, say_what, what_option
 
 
@@ -49,5 +49,5 @@ def command(
         if as_json:
             answer({"migration": record.migration_id, "paused": not off})
         else:
-            click.echo(f"{record.migration_id}: {'not paused' if off else 'paused'}")
+            tell(f"{record.migration_id}: {'not paused' if off else 'paused'}")
         return EXIT_OK

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import announce, open_context, say_what, what_option
 from topicshift.core.errors import SpecError
 
@@ -58,7 +58,7 @@ def command(
         if as_json:
             answer({"migration": name, "postponed_until": wanted.isoformat() if wanted else None})
         else:
-            click.echo(f"{name}: " + (f"postponed until {wanted.isoformat()}" if wanted else "not postponed"))
+            tell(f"{name}: " + (f"postponed until {wanted.isoformat()}" if wanted else "not postponed"))
         return EXIT_OK
 
 
