@@ -15,6 +15,7 @@ from topicshift.acts import orders
 from topicshift.acts.advance import Done, Waiting
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import Refused, Unreadable
+from topicshift.core.policy.model import Installation
 from topicshift.core.spec.windows import next_start
 from topicshift_airflow.operators import orders as operators
 from topicshift_airflow.operators.advance import AdvanceOperator
@@ -202,6 +203,25 @@ def test_a_paused_migration_is_aborted_and_may_be_opened_again() -> None:
     assert (w.state(Row.PAUSE), w.state(Row.POSTPONE)) == ("undone", "undone")
 
 
+def test_a_question_ends_with_its_migration_so_that_the_task_that_asks_wakes_up() -> None:
+    w = World(approvals={"plan": "auto", "freeze": "required", "retire": "auto"})
+    w.show(w.asks())
+    assert w.state(Row.QUESTION, "stop_producers.go") == "intended"
+    assert isinstance(orders.abort(w.context(), "x", 60.0), Done)
+    assert w.state(Row.QUESTION, "stop_producers.go") == "undone"
+
+
+def test_where_named_people_decide_an_abort_is_refused_before_anything_is_done() -> None:
+    w = at(Step.STOP_PRODUCERS)
+    w.policy = Installation.model_validate(
+        {"apiVersion": "topicshift-policy/v1", "answers": [{"question": "rollback", "people": ["ada"]}]}
+    )
+    with pytest.raises(Refused, match=r"not counted.*topic_rollback"):
+        orders.abort(w.context(), "x", 60.0)
+    assert w.where() == {(SOURCE, False)}
+    assert w.events("abort") == []
+
+
 def test_after_the_switch_an_abort_says_which_way_is_left() -> None:
     w = switched()
     w.write(TARGET, records=3)
@@ -292,3 +312,15 @@ def test_close_gives_both_topics_free(airflow: Airflow) -> None:
     assert said["outcome"] == "failed"
     assert any("delete it if nobody uses it" in line for line in said["would"])
     assert row(airflow.world) == ("failed", False)
+    with pytest.raises(AirflowFailException, match="ended already"):
+        order(airflow, "close", only_say=True)
+
+
+def test_going_on_says_first_what_it_ends(airflow: Airflow) -> None:
+    assert order(airflow, "go on", only_say=True)["would"] == ["nothing: it is not held"]
+    order(airflow, "pause")
+    order(airflow, "postpone", until="2030-01-01T00:00:00+00:00")
+    would = order(airflow, "go on", only_say=True)["would"]
+    assert "paused by user:kim" in would[0] and "postponed until 2030-01-01" in would[1]
+    assert order(airflow, "go on")["outcome"].endswith("; postponed")
+    assert airflow.world.record().postponed_until is None

@@ -53,11 +53,30 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     return left
 
 
-def end_orders(ctx: MigrationContext, record: Record) -> None:
-    """A pause and a postponement end with the migration that they were for: it may be opened again."""
+def end_waits(ctx: MigrationContext, record: Record) -> None:
+    """A pause, a postponement and an open question end with the migration that they were for.
+
+    It may be opened again; and a task that waits for the answer in Airflow wakes up, and ends.
+    """
     for row in (Row.PAUSE, Row.POSTPONE):
         if record.in_effect(row):
             ctx.finish(row, {}, state=StepState.UNDONE)
+    for name, asked in record.steps.items():
+        if name.startswith(f"{Row.QUESTION.value}:") and asked.state is StepState.INTENDED:
+            ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
+
+
+def not_closed(record: Record, *, even_frozen: bool = False) -> str:
+    """Why the migration cannot be closed now, empty where it can."""
+    if record.over:
+        return f"{record.migration_id} has ended already ({record.state.value}); its topics are free."
+    if record.freeze is not None and not even_frozen:
+        return (
+            f"Producers of {record.source} may stand still for {record.migration_id}. First: topicshift "
+            f"resume-on-source {record.migration_id}. If that cannot tell where producers are, look at each, then "
+            "close with --even-frozen."
+        )
+    return ""
 
 
 def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> dict[str, Any]:
@@ -68,19 +87,14 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     producers would stand still until their lease ends.
     """
     record = ctx.refresh()
-    if record.over:
-        raise Refused(f"{record.migration_id} has ended already ({record.state.value}); its topics are free.")
-    if record.freeze is not None and not even_frozen:
-        raise Refused(
-            f"Producers of {record.source} may stand still for {record.migration_id}. First: topicshift "
-            f"resume-on-source {record.migration_id}. If that cannot tell where producers are, look at each, then "
-            "close with --even-frozen."
-        )
+    why_not = not_closed(record, even_frozen=even_frozen)
+    if why_not:
+        raise Refused(why_not)
     left = leftovers(ctx, record)
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
-    end_orders(ctx, record)
+    end_waits(ctx, record)
     found = tell_restored(ctx, record, "closed")
     left += [*found.differs, *found.unknown] if found is not None else []
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
-from topicshift.acts.close import close
+from topicshift.acts.close import close, leftovers, not_closed
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.observe import observe
 from topicshift.acts.questions import record_answer, record_question
@@ -20,10 +20,12 @@ from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.decision import Kind, over
 from topicshift.core.engine.engine import next_act
 from topicshift.core.engine.hold import paused, why_paused
+from topicshift.core.engine.people import objection
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.where import before_freeze, planning
-from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift.core.engine.words import Ask, MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError, Unreadable
+from topicshift.core.policy.who import Who
 from topicshift.core.spec.windows import next_start
 
 
@@ -106,6 +108,18 @@ def unpause(ctx: MigrationContext) -> str:
     ctx.finish(Row.PAUSE, {}, state=StepState.UNDONE)
     ctx.event("unpaused", {"by": ctx.actor})
     return was
+
+
+def go_on_prospect(ctx: MigrationContext, record: Record) -> Prospect:
+    """What the end of a pause and of a postponement would do now."""
+    if _ended(record):
+        return Prospect((), _ended(record))
+    held = [why_paused(record)] if paused(record) else []
+    if record.postponed_until is not None:
+        held.append(f"the freeze was postponed until {record.postponed_until.isoformat()}")
+    if not held:
+        return Prospect(("nothing: it is not held",))
+    return Prospect((*(f"this ends: {line}" for line in held), "the task that waits goes on, or topicshift advance"))
 
 
 # ----------------------------------------------------------------------------------------------- postpone
@@ -196,6 +210,10 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
         return Prospect(("nothing was changed yet: the migration ends as failed, and both topics are free",))
     if record.at(Row.ROLLBACK) is StepState.INTENDED:
         return Prospect(("the rollback that was begun is finished",))
+    ctx.installation()
+    why = objection(ctx.policy.who.get(Ask.ROLLBACK, Who()), None, "yes", {})
+    if why:
+        return Prospect((), f"A yes to a rollback is not counted from here: {why}. It is asked by topic_rollback.")
     kind, why = rollback_type(observe(ctx, record, "rollback"))
     if kind is None:
         return Prospect((), f"Which way back holds cannot be told: {why}.", unknown=True)
@@ -240,6 +258,18 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
         record_answer(ctx, outcome.ask, outcome.subject, outcome.about, "yes", actor=ctx.actor)
         outcome = advance(ctx, wanted="rollback", patience_s=patience_s)
     return outcome
+
+
+# -------------------------------------------------------------------------------------------------- close
+
+
+def close_prospect(ctx: MigrationContext, record: Record, *, even_frozen: bool = False) -> Prospect:
+    """What closing would do now, with what it would leave to be done by hand."""
+    left = tuple(f"left to do by hand: {line}" for line in leftovers(ctx, record))
+    ends = "it ends as failed" if record.state is MigrationState.OPEN else "its retirement ends"
+    does = (f"{ends}, moves nobody, and both topics are free", *left)
+    why_not = not_closed(record, even_frozen=even_frozen)
+    return Prospect((), why_not) if why_not else Prospect(does)
 
 
 __all__ = ["Asking", "Done", "Prospect", "Waiting", "abort", "pause", "postpone", "resume_on_source", "unpause"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from topicshift.acts.before import tell_restored
-from topicshift.acts.close import end_orders
+from topicshift.acts.close import end_waits
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import open_target, restore
 from topicshift.acts.resume import take_back
@@ -57,7 +57,7 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     ctx.outrun(record, "the migration is rolled back")
     open_target(ctx, record)
     take_back(ctx, record, "rolled back")
-    end_orders(ctx, record)
+    end_waits(ctx, record)
     if record.in_effect(Row.FREEZE):
         ended = {"ended_at": ctx.clock.now().isoformat(), "how": "rolled back"}
         ctx.finish(Row.FREEZE, ended, state=StepState.UNDONE)

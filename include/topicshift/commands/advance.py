@@ -49,6 +49,8 @@ def command(
             else:
                 name = decision.act or decision.ask or ""
                 tell(f"{ctx.row.migration_id}: {decision.kind} {name} {decision.subject}: {decision.why}")
+                if decision.do:
+                    tell(f"  do: {decision.do}")
             return EXIT_OK
         was = unpause(ctx)
         if was:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
+from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, journal_option, kafka_options, tell
 from topicshift.commands.migration import open_context
 
 
@@ -16,7 +16,7 @@ from topicshift.commands.migration import open_context
 )
 @click.argument("migration")
 @click.option("--reason", required=True, help="Why, for the audit trail.")
-@click.option("--what", is_flag=True, help="Only say what would be left to do. Changes nothing.")
+@click.option("--what", is_flag=True, help="Only say what would be left to do, and why it cannot. Changes nothing.")
 @click.option("--even-frozen", is_flag=True, help="Also while a freeze runs, once you know where every producer is.")
 @kafka_options
 @journal_option
@@ -31,11 +31,15 @@ def command(
 ) -> int:
     """Close one migration. See the help text."""
     from topicshift.acts.close import close, leftovers
+    from topicshift.acts.orders import close_prospect
 
     with open_context(migration, journal_url, kafka_config) as ctx:
+        prospect = None
         if what:
             record = ctx.refresh()
+            prospect = close_prospect(ctx, record, even_frozen=even_frozen)
             said = {"migration": record.migration_id, "state": record.state.value, "left": leftovers(ctx, record)}
+            said |= prospect.values()
         else:
             said = close(ctx, reason, even_frozen=even_frozen)
         if as_json:
@@ -44,4 +48,6 @@ def command(
             tell(f"{said['migration']}: {said['state']}")
             for line in said["left"]:
                 tell(f"  left to do: {line}")
-        return EXIT_OK
+            if prospect is not None and prospect.cannot:
+                tell(f"{said['migration']} cannot: {prospect.cannot}")
+        return EXIT_NO if prospect is not None and prospect.cannot else EXIT_OK

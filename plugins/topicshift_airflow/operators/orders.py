@@ -64,7 +64,6 @@ def _until(ctx: MigrationContext, params: Any) -> datetime:
 
 def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Prospect:
     from topicshift.acts import orders
-    from topicshift.acts.close import leftovers
 
     record = ctx.refresh()
     if order == "pause":
@@ -77,10 +76,9 @@ def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Pros
     if order == "abort":
         return orders.abort_prospect(ctx, record)
     if order == "close":
-        left = [f"left to do by hand: {line}" for line in leftovers(ctx, record)]
-        return orders.Prospect(("the migration ends as failed, and both topics are free", *left))
+        return orders.close_prospect(ctx, record)
     if order == "go on":
-        return orders.Prospect(("a pause, and a postponement, end",))
+        return orders.go_on_prospect(ctx, record)
     raise SpecError(f"order: {order!r} is none. There are: {', '.join(ORDERS)}.")
 
 
@@ -96,8 +94,9 @@ def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None
         orders.postpone(ctx, until, reason)
         return f"postponed until {until.isoformat()}"
     if order == "go on":
-        was = orders.unpause(ctx) or ("postponed" if orders.no_longer_postponed(ctx) else "")
-        return f"goes on; it was {was}" if was else "it was not held"
+        was = [orders.unpause(ctx), "postponed" if orders.no_longer_postponed(ctx) else ""]
+        said = "; ".join(w for w in was if w)
+        return f"goes on; it was {said}" if said else "it was not held"
     if order == "close":
         return str(close(ctx, reason)["state"])
     aborts = order == "abort"

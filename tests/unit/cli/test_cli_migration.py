@@ -71,6 +71,8 @@ def test_a_freeze_is_ended_from_a_terminal(world: World, run: Run) -> None:
     assert world.where() == {(SOURCE, False)}
     code, said = run("close", "--reason", "it will not go on")
     assert code == 3 and "topicshift resume-on-source" in said["error"]["message"]
+    code, said = run("close", "--reason", "it will not go on", "--what")
+    assert code == 3 and "topicshift resume-on-source" in said["cannot"]
     assert run("resume-on-source")[0] == 0
     assert world.where() == {(SOURCE, True)}
     assert not [acl for acl in world.cluster.acls() if acl.permission == "DENY"]
@@ -80,4 +82,5 @@ def test_a_freeze_is_ended_from_a_terminal(world: World, run: Run) -> None:
     assert world.record() == before, "it was only asked"
     code, said = run("close", "--reason", "it will not go on")
     assert (code, said["state"]) == (0, "failed")
+    assert "has ended already" in run("close", "--reason", "again", "--what")[1]["cannot"]
     assert world.open("topic_migration/another").epoch == 1, "both topics are free"
