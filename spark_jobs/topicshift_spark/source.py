@@ -80,6 +80,8 @@ def client_properties(config_file: str | None, bootstrap: str | None) -> dict[st
     java = {k: v for k, v in given.items() if k not in TRANSLATED}
     if TRANSLATED & given.keys():
         java = java_properties(given) | java
+    if {"ssl.key.location", "ssl.key.pem"} & given.keys():
+        java.pop("ssl.key.password", None)  # such a key is handed over unlocked
     return {k: v for k, v in java.items() if k not in _NOT_OURS}
 
 
@@ -194,7 +196,7 @@ def _translate(error: Py4JJavaError, what: str) -> Exception:
         return AccessDenied(f"{what}: not authorised ({text}). Grant DESCRIBE and READ on the topic.")
     if name in ("SaslAuthenticationException", "SslAuthenticationException"):
         return AccessDenied(f"{what}: the broker refused the credentials ({name}).")
-    if name == "ConfigException":
+    if name in ("ConfigException", "InvalidConfigurationException"):
         return SpecError(f"The Kafka client refuses its settings: {text}")
     if name in ("LeaderNotAvailableException", "NotLeaderOrFollowerException"):
         return Transient(f"{what}: no leader just now ({name}). Try again.")

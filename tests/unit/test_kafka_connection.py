@@ -13,6 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -257,7 +264,8 @@ def test_spark_gets_a_jaas_line_that_reads_back(write: Callable[[str], Path]) ->
 
 def test_spark_gets_pem_files(tmp_path: Path) -> None:
     (tmp_path / "me.pem").write_text("CERT")
-    (tmp_path / "me.key").write_text("KEY")
+    key = "-----BEGIN PRIVATE KEY-----\nKEY\n-----END PRIVATE KEY-----\n"
+    (tmp_path / "me.key").write_text(key)
     (tmp_path / "ca.pem").write_text("CA")
     base = {"bootstrap.servers": "b:1", "security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
     options = java_properties(
@@ -265,17 +273,38 @@ def test_spark_gets_pem_files(tmp_path: Path) -> None:
             **base,
             "ssl.certificate.location": str(tmp_path / "me.pem"),
             "ssl.key.location": str(tmp_path / "me.key"),
-            "ssl.key.password": "hush",
         }
     )
     assert options["ssl.truststore.type"] == "PEM"
     assert options["ssl.truststore.certificates"] == "CA"
     assert options["ssl.keystore.certificate.chain"] == "CERT"
-    assert options["ssl.keystore.key"] == "KEY"
+    assert options["ssl.keystore.key"] == key
     with pytest.raises(SpecError, match=r"ssl\.key\.location"):
         java_properties({**base, "ssl.certificate.pem": "CERT", "ssl.key.location": str(tmp_path / "none")})
     with pytest.raises(SpecError, match="has no counterpart"):
         java_properties({**base, "enable.ssl.certificate.verification": "false"})
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+@pytest.mark.parametrize("password", [None, "hush"])
+def test_spark_gets_an_unlocked_key_in_the_one_form_that_java_reads(form: PrivateFormat, password: str | None) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    lock = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    config = {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "SSL",
+        "ssl.certificate.pem": "CERT",
+        "ssl.key.pem": key.private_bytes(Encoding.PEM, form, lock).decode(),
+        "ssl.key.password": password or "not needed",
+    }
+    options = java_properties(config)
+    wanted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    assert options["ssl.keystore.key"] == wanted and "ssl.key.password" not in options
+    for change in {"ssl.key.password": "wrong"} if password else {}, {"ssl.key.pem": "KEY"}:
+        if change:
+            with pytest.raises(SpecError, match=r"ssl\.key: no private key") as caught:
+                java_properties({**config, **change})
+            assert "wrong" not in str(caught.value)
 
 
 def test_java_gets_the_port_that_the_other_clients_take_by_themselves() -> None:

@@ -93,9 +93,7 @@ def _java_tls(config: Mapping[str, Any]) -> dict[str, str]:
     elif "ssl.certificate.pem" in config or "ssl.certificate.location" in config:
         out["ssl.keystore.type"] = "PEM"
         out["ssl.keystore.certificate.chain"] = _pem(config, "ssl.certificate")
-        out["ssl.keystore.key"] = _pem(config, "ssl.key")
-        if "ssl.key.password" in config:
-            out["ssl.key.password"] = str(config["ssl.key.password"])
+        out["ssl.keystore.key"] = _private_key(config)
     return out
 
 
@@ -107,6 +105,29 @@ def _pem(config: Mapping[str, Any], stem: str) -> str:
         return Path(place).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         raise SpecError(f"{stem}.location: {place!r} cannot be read as PEM. Give a readable PEM file.") from None
+
+
+def _private_key(config: Mapping[str, Any]) -> str:
+    """The key as Java's client reads it: PKCS#8, and unlocked, since Java 17 cannot open what OpenSSL 3 locks.
+
+    It is no less safe so: the passphrase would stand beside it.
+    """
+    text = _pem(config, "ssl.key")
+    if "-----BEGIN PRIVATE KEY-----" in text:
+        return text
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as pem
+
+    password = str(config["ssl.key.password"]).encode() if "ssl.key.password" in config else None
+    try:
+        locked = "ENCRYPTED" in text
+        key = pem.load_pem_private_key(text.encode(), password if locked else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise SpecError(
+            "ssl.key: no private key can be read from it. Give a PEM file that holds one, and its passphrase in "
+            "ssl.key.password if it has one."
+        ) from None
+    return key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()).decode()
 
 
 def _quoted(value: Any) -> str:
