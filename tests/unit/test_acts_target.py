@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from tests.unit.world import SOURCE, TARGET, Killed, World
@@ -109,6 +110,25 @@ def test_the_target_is_what_was_planned() -> None:
     assert {a.principal for a in w.acls(TARGET)} == {"User:checkout", "User:billing", "User:batch"}
     assert w.data(Row.CREATE_TARGET)["topic_id"] == topic_id
     assert made(w) == topic_id and changes(w).count("create_topic") == 1
+
+
+def test_a_target_that_another_advancer_makes_during_the_look_is_no_reason_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = World()
+    w.advanced(until=Step.APPROVE)
+    ask, asked = w.cluster.validate_create, 0
+
+    def late(*args: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:  # the target was not there a moment ago; now the other one makes it
+            made(w)
+        ask(*args)
+
+    monkeypatch.setattr(w.cluster, "validate_create", late)
+    w.advance(until=Step.CREATE_TARGET)
+    assert asked > 1 and w.state(Row.CREATE_TARGET) == "done"
 
 
 @pytest.mark.parametrize("at", ["create_topic", "create_acls", "topic-after"])

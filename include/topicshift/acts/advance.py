@@ -115,6 +115,8 @@ def advance(
         if beyond(decision, until, order) and (decision.kind is Kind.ASK or beyond(decision, reach, order)):
             return Done(decision.why, record, decision)
         if decision.kind is Kind.STOP:
+            if not _same(ctx, record):
+                continue  # somebody else acted meanwhile: what blocks may be what that act has made
             raise _error(decision)
         if decision.kind is Kind.ASK:
             assert decision.ask is not None
