@@ -158,13 +158,14 @@ class DrainReader(Protocol):
 
 @dataclass(frozen=True)
 class Participant:
-    """An application: ``role`` producer or consumer; ``group`` for consumers."""
+    """An application: ``role`` producer or consumer; ``group`` for consumers; ``settings``: what its kind takes."""
 
     name: str
     role: Literal["producer", "consumer"]
     kind: str
     group: str | None = None
     principal: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ class ControlContext:
 
     ``producers_on`` is the topic on which the journal says that producers are, None while it cannot tell. ``still`` is
     called just before each effect: it raises ``Transient`` where the act's time is over, and nothing is sent then.
+    ``say`` puts what an act has done or heard into the audit trail: the participant's name, and plain values.
     """
 
     migration: str
@@ -223,15 +225,23 @@ class ControlContext:
     lease_until: datetime | None = None
     producers_on: str | None = None
     still: Callable[[], None] = field(default=lambda: None, compare=False)
+    say: Callable[[str, Mapping[str, Any]], None] = field(default=lambda name, data: None, compare=False)
 
 
 @runtime_checkable
 class Controller(Protocol):
     """Stops, points, starts and observes participants of one kind. Each act is idempotent and returns at once;
-    the caller observes until the wanted state shows. ``needs_person`` is true where a person does the act."""
+    the caller observes until the wanted state shows. ``needs_person`` is true where a person does the act. ``seeded``:
+    its groups are stopped, and offsets committed for them on the target, before they start there; false where the
+    applications begin at the log start by themselves."""
 
     kind: str
     needs_person: bool
+    seeded: bool
+
+    def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
+        """What would keep the acts from working on these participants (rights, reachability, settings), one line each,
+        by name. Changes nothing. Raises ``Unreadable`` where it cannot be told."""
 
     def check(self, ctx: ControlContext) -> list[str]:
         """What is wrong with that by which this kind is moved, in words; reads only. Raises ``Unreadable``."""

@@ -103,8 +103,10 @@ class WorldJournal(FakeJournal):
 class Applications(FakeController):
     """Applications of one kind; groups that are released to the target commit its log start, as clients do."""
 
-    def __init__(self, world: World, kind: str = "route", *, needs_person: bool = False) -> None:
-        super().__init__(kind, needs_person=needs_person)
+    def __init__(
+        self, world: World, kind: str = "route", *, needs_person: bool = False, seeded: bool | None = None
+    ) -> None:
+        super().__init__(kind, needs_person=needs_person, seeded=seeded)
         self.world = world
 
     def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
@@ -119,6 +121,9 @@ class Applications(FakeController):
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         if not self.needs_person:
             self._do(lambda: super(Applications, self).stop(ctx, participants))
+            for p in participants:
+                if self.seeded and p.group is not None and p.name not in self.deaf:
+                    self.world.leave(p.group)
 
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
         if not self.needs_person:
@@ -130,7 +135,7 @@ class Applications(FakeController):
             for p in participants:
                 if p.group is not None and p.name not in self.deaf:
                     self.world.join(p.group, self.topic.get(p.name, ctx.source))
-                    if self.topic.get(p.name) == ctx.target:
+                    if self.topic.get(p.name) == ctx.target and not self.seeded:
                         self.world.seed(p.group)
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -156,6 +161,7 @@ class World:
         self.controllers = {
             "route": Applications(self),
             "manual": Applications(self, "manual", needs_person=True),
+            "command": Applications(self, "command", seeded=True),
         }
         self.proof = "proven"
         self.said: list[str] = []

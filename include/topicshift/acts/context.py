@@ -124,16 +124,16 @@ class Ports:
 
 def producers_of(spec: Spec) -> list[Participant]:
     """The declared producers."""
-    return [Participant(p.name, "producer", p.kind, principal=p.principal) for p in spec.producers]
+    return [Participant(p.name, "producer", p.kind, None, p.principal, p.settings) for p in spec.producers]
 
 
 def consumers_of(spec: Spec) -> list[Participant]:
     """The declared consumers."""
-    return [Participant(c.name, "consumer", c.kind, group=c.group) for c in spec.consumers]
+    return [Participant(c.name, "consumer", c.kind, c.group, None, c.settings) for c in spec.consumers]
 
 
-def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
-    """What a spec wants, in the engine's words. ``needs_person``: whether people move participants of a kind."""
+def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:
+    """What a spec wants, in the engine's words. ``controller`` gives that of a kind."""
     wanted = spec.approvals
     wants = {
         Ask.PLAN: wanted.plan,
@@ -149,8 +149,10 @@ def policy_of(spec: Spec, needs_person: Callable[[str], bool]) -> Policy:
     )
     return Policy(
         cutover=spec.cutover,
-        producers=tuple(Member(p.name, manual=needs_person(p.kind)) for p in spec.producers),
-        consumers=tuple(Member(c.name, group=c.group, manual=needs_person(c.kind)) for c in spec.consumers),
+        producers=tuple(Member(p.name, manual=controller(p.kind).needs_person) for p in spec.producers),
+        consumers=tuple(
+            Member(c.name, c.group, controller(c.kind).needs_person, controller(c.kind).seeded) for c in spec.consumers
+        ),
         required=people | {ask for ask, approval in wants.items() if approval is Approval.REQUIRED},
         freeze_budget=spec.freeze_budget,
         window=Schedule(w.cron, w.timezone, w.duration) if (w := spec.window) is not None else None,
@@ -270,7 +272,7 @@ class MigrationContext:
         except TopicshiftError:
             found = None
         if self._policy is None or self._policy[0] != found:
-            policy = policy_of(raised(self.spec, found), lambda kind: self.controller(kind).needs_person)
+            policy = policy_of(raised(self.spec, found), self.controller)
             who = {Ask[name.upper()]: rule for name, rule in who_answers(self.spec, found).items()}
             self._policy = found, replace(policy, who=who)
         return self._policy[1]
@@ -388,8 +390,19 @@ class MigrationContext:
         side = known.producers_on if known is not None else None
         producers_on = {"source": row.source, "target": row.target, None: None}[side]
         return ControlContext(
-            row.migration_id, row.source, row.target, self.claim.epoch, lease_until, producers_on, self.check_seat
+            row.migration_id,
+            row.source,
+            row.target,
+            self.claim.epoch,
+            lease_until,
+            producers_on,
+            self.check_seat,
+            self._heard,
         )
+
+    def _heard(self, name: str, data: Mapping[str, Any]) -> None:
+        self.event("participant", {"name": name, **data})
+        self.log(f"{name}: " + ", ".join(f"{k} {v}" for k, v in data.items()))
 
     def manual(self, participant: Participant) -> bool:
         """Whether a person moves it."""

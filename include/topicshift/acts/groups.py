@@ -9,14 +9,28 @@ from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import Unreadable
 
 
+def stop_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Stop a group that gets its offsets on the target while it has no members."""
+    consumer = ctx.consumer(decision.subject)
+    _intend(ctx, view, decision.subject)
+    ctx.check_seat()
+    ctx.controller(consumer.kind).stop(ctx.control(), [consumer])
+
+
+def _intend(ctx: MigrationContext, view: View, group: str) -> None:
+    row = view.record.step(Row.SWITCH_GROUP, group)
+    begun = row.data if row is not None and row.state.in_effect else {}
+    now = {"group": group, "target": ctx.row.target, "at": ctx.clock.now().isoformat()}
+    ctx.intend(Row.SWITCH_GROUP, {**begun, **now}, group)
+
+
 def release_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Release a group to the target. One that a person moves is seeded at the log start first."""
+    """Release a group to the target. One that does not begin at the log start by itself is seeded there first."""
     group = decision.subject
     consumer = ctx.consumer(group)
     controller = ctx.controller(consumer.kind)
-    data = {"group": group, "target": ctx.row.target, "at": ctx.clock.now().isoformat()}
-    ctx.intend(Row.SWITCH_GROUP, data, group)
-    if controller.needs_person:
+    _intend(ctx, view, group)
+    if controller.seeded:
         seed_group(ctx, view, decision)
     ctx.check_seat()
     controller.point(ctx.control(), [consumer], ctx.row.target)
@@ -64,6 +78,9 @@ def return_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
     consumer = ctx.consumer(group)
     controller = ctx.controller(consumer.kind)
     ctx.check_seat()
+    if controller.seeded:
+        controller.stop(ctx.control(), [consumer])
+        ctx.check_seat()
     controller.point(ctx.control(), [consumer], ctx.row.source)
     ctx.check_seat()
     controller.start(ctx.control(), [consumer])

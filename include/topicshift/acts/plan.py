@@ -22,6 +22,7 @@ from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
 from topicshift.core.policy.model import Installation
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
+from topicshift.core.spec.kinds import BY_OTHER_CHECKS
 from topicshift.core.spec.model import Spec
 from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow
 
@@ -35,7 +36,8 @@ class Beside(TypedDict, total=False):
     ``impact`` is impact.json; ``no_impact`` says why there need be none. ``journal`` with ``migration_id`` (this one):
     other open migrations are read from it, those that have moved this source before, and the topic id of a target that
     this migration made before. ``route`` is the controller of kind route: without it nobody knows who follows the
-    route, which blocks where a participant does. ``policy`` gives the installation policy.
+    route, which blocks where a participant does. ``movers`` gives the controller of any other kind: without it nobody
+    knows whether its participants can be moved, which blocks too. ``policy`` gives the installation policy.
     """
 
     impact: Mapping[str, Any] | None
@@ -43,6 +45,7 @@ class Beside(TypedDict, total=False):
     journal: Journal | None
     migration_id: str | None
     route: Controller | None
+    movers: Callable[[str], Controller] | None
     policy: Callable[[], Installation | None]
     now: datetime | None
 
@@ -121,6 +124,7 @@ def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> 
             known,
             followers=followers,
             gone_ms=gone_ms,
+            unable=read("unable", lambda: _unable(beside.get("movers"), spec, target_name, migration_id)),
             route_topics=read("route_topics", lambda: _route_topics(admin)) if _on_the_route(spec) else None,
             create=read("create", lambda: dry_create(admin, shape))
             if target is None and "target" not in unread
@@ -168,6 +172,18 @@ def _follow(
         return ask()
     except TopicshiftError:
         return None, {}
+
+
+def _unable(
+    movers: Callable[[str], Controller] | None, spec: Spec, target: str, migration_id: str | None
+) -> tuple[str, ...] | None:
+    """What controllers say to ``can_i``, one line a fault; None where there was nobody to ask."""
+    asked = [p for p in (*producers_of(spec), *consumers_of(spec)) if p.kind not in BY_OTHER_CHECKS]
+    if movers is None:
+        return None if asked else ()
+    ctx = ControlContext(migration_id or "", spec.source, target, 0)
+    by_kind = {kind: [p for p in asked if p.kind == kind] for kind in sorted({p.kind for p in asked})}
+    return tuple(line for kind, members in by_kind.items() for line in movers(kind).can_i(ctx, members))
 
 
 def _on_the_route(spec: Spec) -> bool:

@@ -25,6 +25,7 @@ def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:
         journal=ctx.journal,
         migration_id=ctx.row.migration_id,
         route=ctx.controller("route"),
+        movers=ctx.controller,
         policy=ctx.installation,
         now=ctx.clock.now(),
     )

@@ -64,6 +64,7 @@ ACTS: Final[dict[Act, Performer]] = {
     Act.POINT_PRODUCERS: switch.point_producers,
     Act.END_FREEZE: switch.end_freeze,
     Act.WIDEN_DENY: fence.widen_deny,
+    Act.STOP_GROUP: groups.stop_group,
     Act.RELEASE_GROUP: groups.release_group,
     Act.SEED_GROUP: groups.seed_group,
     Act.FINISH_GROUP: groups.finish_group,

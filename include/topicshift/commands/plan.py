@@ -74,7 +74,8 @@ def command(
     impact = read_impact(impact_file) if impact_file is not None else None
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
-    route = controller("route", ControllerEnv(kafka_config, admin))
+    env = ControllerEnv(kafka_config, admin)
+    route = controller("route", env)
     try:
         plan = make_plan(
             loaded,
@@ -83,6 +84,7 @@ def command(
             no_impact="left out by --without-impact" if without_impact else None,
             journal=journal,
             route=route,
+            movers=lambda kind: controller(kind, env),
             policy=policy,
         )
     finally:

@@ -245,9 +245,11 @@ class FakeController:
     ``deaf`` names do nothing; ``lost`` names cannot be observed. ``acts`` is what was asked, in order.
     """
 
-    def __init__(self, kind: str = "route", *, needs_person: bool = False) -> None:
+    def __init__(self, kind: str = "route", *, needs_person: bool = False, seeded: bool | None = None) -> None:
         self.kind = kind
         self.needs_person = needs_person
+        self.seeded = needs_person if seeded is None else seeded
+        self.cannot: list[str] = []
         self.running: dict[str, bool] = {}
         self.topic: dict[str, str] = {}
         self.armed: dict[str, bool] = {}
@@ -269,6 +271,10 @@ class FakeController:
             now = "running" if status == "running" else "stopped"
             out.append(ParticipantState(p, now, topic, (one,), armed=self.armed.get(p.name, False)))  # type: ignore[arg-type]
         return out
+
+    def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
+        """What a test says."""
+        return list(self.cannot)
 
     def prepare(self, ctx: ControlContext) -> list[str]:
         """Nothing to make."""

@@ -39,11 +39,13 @@ class _Assess(BaseOperator):
         config = kafka_config(spec.kafka_conn_id)
         with ExitStack() as open_:
             admin = open_.enter_context(KafkaAdmin(config))
-            route = controller("route", ControllerEnv(config, admin))
+            env = ControllerEnv(config, admin)
+            route = controller("route", env)
             open_.callback(route.close)
             journal = open_journal()
             open_.callback(journal.close)
             beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal, "route": route}
+            beside["movers"] = lambda kind: controller(kind, env)
             beside["policy"] = lambda: policy_file()()
             plan = make_plan(spec, admin, **beside)
         for line in plan.lines():

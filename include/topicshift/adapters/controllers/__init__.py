@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any
 
 from topicshift.adapters.clock import SystemClock
 from topicshift.core.errors import SpecError
+from topicshift.core.spec.fields import did_you_mean
+from topicshift.core.spec.kinds import ENTRY_POINTS, kinds
 from topicshift.ports import Clock, ClusterAdmin, Controller
-
-ENTRY_POINTS = "topicshift.controllers"
-"""Entry point group under which a package offers further kinds."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,17 @@ def _manual(env: ControllerEnv) -> Controller:
     return ManualController(env.admin)
 
 
-KINDS: dict[str, Factory] = {"route": _route, "manual": _manual}
+def _command(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.command import CommandController
+    from topicshift.adapters.controllers.hooks import folder
+
+    if env.admin is None:
+        raise SpecError("The controller of kind command judges groups by Kafka, so it needs an admin client.")
+    return CommandController(env.admin, folder())
+
+
+KINDS: dict[str, Factory] = {"route": _route, "manual": _manual, "command": _command}
 """The kinds that ship."""
-
-
-def kinds() -> list[str]:
-    """Every kind there is a controller for: those that ship and those of installed packages."""
-    return sorted({*KINDS, *(e.name for e in entry_points(group=ENTRY_POINTS))})
 
 
 def controller(kind: str, env: ControllerEnv) -> Controller:
@@ -73,9 +75,7 @@ def controller(kind: str, env: ControllerEnv) -> Controller:
                     f"The controller of kind {kind} ({entry.value}) cannot be loaded: {exc}. Install what it needs."
                 ) from exc
             return factory(env)
-    known = kinds()
-    near = get_close_matches(kind.lower(), known, n=1, cutoff=0.6)
-    hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+    hint = did_you_mean(kind, kinds())
     raise SpecError(
         f"There is no controller of kind {kind!r}, so nobody could stop or start such a participant. {hint}"
     )

@@ -71,6 +71,7 @@ class RouteController:
 
     kind = "route"
     needs_person = False
+    seeded = False
     leased = True
 
     def __init__(self, store: RouteRecords, clock: Clock | None = None) -> None:
@@ -82,6 +83,10 @@ class RouteController:
     def check(self, ctx: ControlContext) -> list[str]:
         """What is wrong with the route's topics, in words; a missing one is not. Raises ``Unreadable``."""
         return self._store.check()
+
+    def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
+        """Nothing: the plan looks at the route's topics, and at who follows it, by findings of its own."""
+        return []
 
     def prepare(self, ctx: ControlContext) -> list[str]:
         """Make the route's topics, mend their configs, and open what an act needs; what was done, in words.

@@ -40,6 +40,7 @@ PARTS: dict[str, str] = {
     "migrations": "the other migrations",
     "followers": "the applications on the route of this topic",
     "route_topics": "the topics of the route",
+    "unable": "whether the controllers can move the participants",
     "create": "whether the brokers would make the target",
     "policy": "the installation policy",
     "lengthen": "whether the brokers would lengthen the retention of the source",
@@ -93,6 +94,7 @@ class Snapshot:
     ``own_target_id`` is the topic id of a target that this very migration made before (a plan taken again).
     ``journalled`` is false where there was no journal to read ``migrations`` from. ``followers`` are all that the
     route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
+    ``unable``: what controllers say that keeps them from moving participants, one line each; None: nobody was asked.
     ``route_topics`` are those of the route's two topics that exist. ``create`` and ``lengthen`` are None where there
     was nothing to ask. ``policy`` is None where the installation has none.
     """
@@ -114,6 +116,7 @@ class Snapshot:
     no_impact: str | None = None
     followers: tuple[Follower, ...] | None = None
     route_topics: tuple[TopicInfo, ...] | None = None
+    unable: tuple[str, ...] | None = None
     gone_ms: Mapping[str, int] = field(default_factory=dict)
     create: DryRun | None = None
     lengthen: DryRun | None = None

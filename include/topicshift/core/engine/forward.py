@@ -165,7 +165,9 @@ def _group(view: View, consumer: Member) -> Decision:
         return act(Act.FINISH_GROUP, f"group {group} reads the target", group)
     if fact.unseeded is None:
         return wait(f"the offsets of group {group} on the target cannot be read")
-    if consumer.manual and fact.unseeded:
+    if _to_stop(consumer, fact):
+        return _stopped(view, consumer, fact)
+    if (consumer.manual or consumer.seeded) and fact.unseeded:
         if fact.members == 0:
             return act(
                 Act.SEED_GROUP, f"group {group} has no offset on {fact.unseeded} partition(s) of the target", group
@@ -195,7 +197,24 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
             return wait(f"the members of group {group} cannot be counted")
         if fact.members:
             return wait(f"group {group} still has {fact.members} member(s); stop them")
+    elif _to_stop(consumer, fact):
+        return _stopped(view, consumer, fact)
     return act(Act.RELEASE_GROUP, f"group {group} has drained the source", group)
+
+
+def _to_stop(consumer: Member, fact: GroupFact) -> bool:
+    """Whether a controller has to stop the group first, so that offsets can be committed for it."""
+    stands = fact.members == 0 and fact.where.status == "stopped"
+    return consumer.seeded and not consumer.manual and not stands and not fact.where.runs_on("target")
+
+
+def _stopped(view: View, consumer: Member, fact: GroupFact) -> Decision:
+    """A group is stopped while it reads the source alone: never one that may be about to start on the target."""
+    group, where = consumer.group, fact.where
+    if where.status != "running" or where.side != "source":
+        return wait(f"group {group} is {where.status}" + (f" ({where.reason})" if where.reason else ""))
+    text = f"group {group} still reads the source"
+    return retell(view, Act.STOP_GROUP, text, text, group)
 
 
 # ------------------------------------------------------------------------------------------------------- the end

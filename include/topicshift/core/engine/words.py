@@ -141,6 +141,7 @@ class Act(StrEnum):
     POINT_PRODUCERS = "point_producers"
     END_FREEZE = "end_freeze"
     WIDEN_DENY = "widen_deny"
+    STOP_GROUP = "stop_group"
     RELEASE_GROUP = "release_group"
     SEED_GROUP = "seed_group"
     FINISH_GROUP = "finish_group"

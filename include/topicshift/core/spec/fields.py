@@ -20,8 +20,8 @@ from topicshift.core.text import unseen
 
 _CONNECTION = re.compile(r"(?!.*\.\.)[\w#!:()-][\w.#!/:()-]{0,199}", re.ASCII)
 
-KINDS = ("route", "manual")
-"""The kinds of participant for which a controller exists."""
+HOOK_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""What a hook may be called: a file in the installation's folder of hooks, and no path."""
 
 
 def problem(seen: str, why: str, do: str, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
@@ -100,16 +100,6 @@ def _principal(value: str) -> str:
     return value
 
 
-def _kind(value: str) -> str:
-    if value not in KINDS:
-        raise problem(
-            f"{value!r} is no kind of participant",
-            "Its controller stops, points and starts the application.",
-            did_you_mean(value, KINDS),
-        )
-    return value
-
-
 def _location(value: str) -> str:
     place = urlsplit(value)
     user, at, _ = place.netloc.rpartition("@")
@@ -135,7 +125,7 @@ Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern
 Name = Annotated[str, AfterValidator(_name)]
 Participant = Annotated[str, AfterValidator(_participant)]
 ConnectionId = Annotated[str, AfterValidator(_connection)]
-Kind = Annotated[str, AfterValidator(_kind), Field(json_schema_extra={"enum": list(KINDS)})]
+Kind = Annotated[str, Field(json_schema_extra={"examples": ["route", "manual", "command"]})]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]
 Header = Annotated[str, AfterValidator(_header)]

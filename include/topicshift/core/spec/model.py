@@ -23,16 +23,12 @@ from topicshift.core.spec.duration import Duration, format_duration
 from topicshift.core.spec.fields import (
     ConnectionId,
     Header,
-    Kind,
-    Location,
-    Name,
-    Participant,
-    Principal,
     Topic,
     did_you_mean,
     problem,
     raise_all,
 )
+from topicshift.core.spec.participants import Consumer, IgnoredGroup, NamedGroup, Producer, Reader
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
@@ -182,74 +178,6 @@ class Approvals(Model):
         title="Approve the deletion",
         description="A person says go before the source is deleted.",
     )
-
-
-class Producer(Model):
-    """An application that writes to the source."""
-
-    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
-    kind: Kind = Field(
-        default="route",
-        description="Who stops and starts it: `route` (it follows the route topic) or `manual` (a person).",
-    )
-    principal: Principal | None = Field(
-        default=None,
-        description=(
-            "Kafka principal (`User:checkout`). A route producer's principal is left out of the DENY, "
-            "so that an expired lease ends its freeze."
-        ),
-    )
-
-
-class Consumer(Model):
-    """An application that reads the source."""
-
-    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
-    kind: Kind = Field(
-        default="route",
-        description="Who switches it: `route` (it follows the route topic) or `manual` (a person).",
-    )
-    group: Name = Field(min_length=1, description="The consumer group whose commits prove what was read.")
-    stored_offsets: Literal["none", "handled"] | None = Field(
-        default=None,
-        description=(
-            "Whether it stores the offset of a record as a version, an id or to skip duplicates; on the target offsets "
-            "start at 0 again. `none`: it does not. `handled`: it does, and its owner sees to it. Left out: the plan "
-            "asks, and refuses the group of a sink connector, and everybody's where no person approves it."
-        ),
-    )
-
-
-class Reader(Model):
-    """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
-
-    name: Name = Field(min_length=1, description="The reader's name, as certificates show it.")
-    kind: Literal["spark_checkpoint", "connect", "evidence_file"] = Field(
-        description=(
-            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `connect`: a connector of a "
-            "Kafka Connect worker. `evidence_file`: JSON with the offsets of a Flink job or another reader, or with a "
-            "person's statement (docs/drain.md)."
-        ),
-    )
-    location: Location = Field(
-        min_length=1,
-        description=(
-            "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
-            "without credentials. It must lie below a place that the installation lists "
-            "(its policy, or TOPICSHIFT_READER_LOCATIONS)."
-        ),
-    )
-
-
-class NamedGroup(Model):
-    """A group, and the reason why it is named here (it goes into the audit trail)."""
-
-    group: Name = Field(min_length=1, description="The group's id.")
-    reason: str = Field(min_length=3, description="Why, for the audit trail.")
-
-
-class IgnoredGroup(NamedGroup):
-    """A group that reads the source and does not matter, with the reason (it goes into the audit trail)."""
 
 
 class Ordering(Model):

@@ -1,0 +1,160 @@
+"""The controller for applications that a hook of the installation moves: an executable, called at each moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from topicshift.adapters.controllers import hooks
+from topicshift.adapters.controllers.groups import GroupWatch
+from topicshift.core.errors import Transient
+from topicshift.core.spec.kinds import HookSettings
+from topicshift.ports import ClusterAdmin, ControlContext, Follower, InstanceState, Participant, ParticipantState
+
+NOT_NOW = 75
+"""Exit code (``EX_TEMPFAIL`` of ``sysexits.h``) of a hook that cannot do it yet: it is called again."""
+
+_STATUS = ("running", "stopped")
+
+
+class CommandController:
+    """Calls each participant's hook with the moment as its argument; participants are called in parallel.
+
+    What a hook answers to *stop*, *point* and *start* is no evidence: a producer's state is what its *observe* says,
+    checked by the fence against the ends of the source; a consumer's is what Kafka says of its group.
+    """
+
+    kind = "command"
+    needs_person = False
+    seeded = True
+
+    def __init__(self, admin: ClusterAdmin, folder: Path | None) -> None:
+        self._groups = GroupWatch(admin)
+        self._folder = folder
+
+    # ------------------------------------------------------------------------------------------------ before
+
+    def check(self, ctx: ControlContext) -> list[str]:
+        """Nothing that all of them share."""
+        return []
+
+    def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
+        """What is wrong with each participant's hook: not there, or its own answer to *can_i*."""
+        lines = self._all(participants, lambda p: self._able(ctx, p))
+        return [f"{p.name}: {line}" for p, line in zip(participants, lines, strict=True) if line]
+
+    def _able(self, ctx: ControlContext, who: Participant) -> str:
+        path, why = hooks.find(self._folder, _settings(who).hook)
+        if path is None:
+            return why
+        answer = self._call(ctx, who, "can_i")
+        return "" if answer.code == 0 else f"its hook {path.name} says no to can_i ({answer.text()})"
+
+    def prepare(self, ctx: ControlContext) -> list[str]:
+        """Nothing to make."""
+        return []
+
+    def followers(self, ctx: ControlContext) -> list[Follower]:
+        """A hook reports for the participant that names it alone."""
+        return []
+
+    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing: these participants need no arming."""
+
+    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Nothing."""
+
+    # ------------------------------------------------------------------------------------------------ acts
+
+    def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Call *stop*. Raises ``Transient`` for hooks that failed or ran out of time: they are called again."""
+        self._do(ctx, participants, "stop")
+
+    def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
+        """Call *point* with the topic. Raises as ``stop`` does."""
+        self._do(ctx, participants, "point", topic)
+
+    def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        """Call *start*. Raises as ``stop`` does."""
+        self._do(ctx, participants, "start")
+
+    def _do(self, ctx: ControlContext, participants: Sequence[Participant], moment: str, topic: str = "") -> None:
+        ctx.still()
+        answers = self._all(participants, lambda p: self._call(ctx, p, moment, topic))
+        failed = []
+        for who, answer in zip(participants, answers, strict=True):
+            done = answer.code == 0
+            ctx.say(who.name, {"moment": moment, "hook": _settings(who).hook, "answer": answer.text()})
+            if not done:
+                later = "cannot do it yet" if answer.code == NOT_NOW else "failed"
+                failed.append(f"the hook of {who.name} {later} at {moment} ({answer.text()})")
+        if failed:
+            raise Transient("; ".join(failed))
+
+    # --------------------------------------------------------------------------------------------- observing
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
+        """One state for each participant. What a hook does not say clearly, or in time, is unknown."""
+        producers = [p for p in participants if p.role == "producer"]
+        consumers = [p for p in participants if p.role == "consumer"]
+        states = [*self._all(producers, lambda p: self._producer(ctx, p)), *self._groups.observe(ctx, consumers)]
+        found = {s.participant: s for s in states}
+        return [found[p] for p in participants]
+
+    def _producer(self, ctx: ControlContext, who: Participant) -> ParticipantState:
+        answer = self._call(ctx, who, "observe")
+        try:
+            if answer.code != 0:
+                raise ValueError(f"it does not say ({answer.text()})")
+            said = json.loads(answer.out)
+            status, topic, reason = said["status"], said.get("topic"), said.get("reason", "")
+            if status not in _STATUS or not isinstance(topic, str | None) or not isinstance(reason, str):
+                raise ValueError("status is not running or stopped, or topic or reason is no text")
+            if status == "running" and topic is None:
+                raise ValueError("it runs, and on which topic is not said")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            heard = f": {answer.out!r:.200}" if answer.code == 0 else ""
+            why = f"the answer of its hook to observe is not understood: {error}{heard}"
+            return ParticipantState(who, "unknown", None, reason=why)
+        return ParticipantState(who, status, topic, (InstanceState(who.name, status, topic, None),), reason[:200])
+
+    # ------------------------------------------------------------------------------------------------ hooks
+
+    def _call(self, ctx: ControlContext, who: Participant, moment: str, topic: str = "") -> hooks.Answer:
+        settings = _settings(who)
+        path, why = hooks.find(self._folder, settings.hook)
+        if path is None:
+            return hooks.Answer(None, why=why)
+        return hooks.run(path, moment, _told(ctx, who, moment, topic), settings.timeout.total_seconds())
+
+    def _all(self, who: Sequence[Participant], ask: Callable[[Participant], Any]) -> list[Any]:
+        if len(who) < 2:
+            return [ask(p) for p in who]
+        with ThreadPoolExecutor(max_workers=min(len(who), 16)) as pool:
+            return list(pool.map(ask, who))
+
+    def close(self) -> None:
+        """Nothing to let go: the admin client belongs to the caller."""
+
+
+def _settings(who: Participant) -> HookSettings:
+    return HookSettings.model_validate(dict(who.settings))
+
+
+def _told(ctx: ControlContext, who: Participant, moment: str, topic: str) -> Mapping[str, str]:
+    told = {
+        "MOMENT": moment,
+        "PARTICIPANT": who.name,
+        "ROLE": who.role,
+        "GROUP": who.group or "",
+        "MIGRATION": ctx.migration,
+        "EPOCH": str(ctx.epoch),
+        "SOURCE": ctx.source,
+        "TARGET": ctx.target,
+        "TOPIC": topic,
+        "LEASE_UNTIL": ctx.lease_until.isoformat() if ctx.lease_until is not None else "",
+    }
+    return {f"TOPICSHIFT_{name}": value for name, value in told.items()}

@@ -1,0 +1,94 @@
+"""The kinds of participant: which there are here, and the settings of those that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from topicshift.core.base import Model
+from topicshift.core.spec.duration import Duration
+from topicshift.core.spec.fields import HOOK_NAME, did_you_mean, problem
+
+ENTRY_POINTS = "topicshift.controllers"
+"""Entry point group under which an installed package offers further kinds."""
+
+BY_OTHER_CHECKS = ("route", "manual")
+"""Kinds of which nobody asks ``can_i``: checks of their own look at the route, and a person cannot be tried."""
+
+MAX_HOOK_S = 9.0
+"""The longest that one moment of a hook may take, in seconds: an act of three ends before its seat (30 s) does."""
+
+
+class NoSettings(Model):
+    """Of kinds that take none."""
+
+
+def _timeout(value: timedelta) -> timedelta:
+    if not 0.1 <= value.total_seconds() <= MAX_HOOK_S:
+        raise ValueError(f"a moment of a hook may take between 100 ms and {MAX_HOOK_S:g} s")
+    return value
+
+
+class HookSettings(Model):
+    """Of kind ``command``: see ``docs/participants/command.md``."""
+
+    hook: str = Field(pattern=HOOK_NAME)
+    timeout: Annotated[Duration, AfterValidator(_timeout)] = timedelta(seconds=5)
+
+
+SETTINGS: dict[str, type[Model]] = {"route": NoSettings, "manual": NoSettings, "command": HookSettings}
+"""The kinds that ship, with what they take under ``settings``."""
+
+
+def kinds() -> list[str]:
+    """Every kind there is a controller for: those that ship and those of installed packages."""
+    return sorted({*SETTINGS, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+
+
+def kind_problem(kind: str) -> PydanticCustomError | None:
+    """Why nobody could move a participant of this kind; None where there is a controller for it."""
+    if kind in SETTINGS or kind in (known := kinds()):
+        return None
+    return problem(
+        f"{kind!r} is no kind of participant",
+        "Its controller stops, points and starts the application.",
+        did_you_mean(kind, known),
+        ("kind",),
+    )
+
+
+def participant_problems(kind: str, settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
+    """What is wrong with the kind of a participant and its settings."""
+    wrong = kind_problem(kind)
+    if wrong is not None:
+        yield wrong
+    yield from settings_problems(kind, settings)
+
+
+def settings_problems(kind: str, settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
+    """What is wrong with the settings of a participant; other packages' kinds judge theirs by ``can_i``."""
+    model = SETTINGS.get(kind)
+    if model is None:
+        return
+    try:
+        model.model_validate(dict(settings))
+    except ValidationError as error:
+        for one in error.errors():
+            name = ".".join(map(str, one["loc"])) or "settings"
+            yield _told(kind, name, one, list(model.model_fields))
+
+
+def _told(kind: str, name: str, error: Any, known: list[str]) -> PydanticCustomError:
+    if error["type"] == "extra_forbidden":
+        seen = f"{name} is no setting of kind {kind}"
+        do = did_you_mean(name, known) if known else "Leave it out."
+    elif error["type"] == "missing":
+        seen, do = f"kind {kind} needs the setting {name}", "Write it under `settings`."
+    else:
+        seen, do = f"{name}: {error['msg']}", f"See docs/participants/{kind}.md."
+    return problem(seen, "The participant could not be moved as it is meant.", do, ("settings", name))

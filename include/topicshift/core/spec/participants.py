@@ -1,0 +1,104 @@
+"""The applications that a spec names: producers, consumers, readers without commits, groups that do not matter."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from topicshift.core.base import Model
+from topicshift.core.spec.fields import Kind, Location, Name, Participant, Principal, raise_all
+from topicshift.core.spec.kinds import participant_problems
+
+Settings = Annotated[dict[str, JsonValue], Field(max_length=50)]
+SETTINGS_FIELD: Any = Field(
+    default={},
+    description="What its kind takes: see docs/participants. Shown in journal and evidence, so no secret belongs here.",
+    examples=[{"hook": "checkout"}],
+)
+
+
+class Producer(Model):
+    """An application that writes to the source."""
+
+    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    kind: Kind = Field(
+        default="route",
+        description=(
+            "Who stops and starts it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of "
+            "the installation), or a kind that an installed package offers."
+        ),
+    )
+    settings: Settings = SETTINGS_FIELD
+    principal: Principal | None = Field(
+        default=None,
+        description=(
+            "Kafka principal (`User:checkout`). A route producer's principal is left out of the DENY, "
+            "so that an expired lease ends its freeze."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Producer:
+        raise_all(participant_problems(self.kind, self.settings))
+        return self
+
+
+class Consumer(Model):
+    """An application that reads the source."""
+
+    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
+    kind: Kind = Field(
+        default="route",
+        description=(
+            "Who switches it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of the "
+            "installation), or a kind that an installed package offers."
+        ),
+    )
+    settings: Settings = SETTINGS_FIELD
+    group: Name = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+    stored_offsets: Literal["none", "handled"] | None = Field(
+        default=None,
+        description=(
+            "Whether it stores the offset of a record as a version, an id or to skip duplicates; on the target offsets "
+            "start at 0 again. `none`: it does not. `handled`: it does, and its owner sees to it. Left out: the plan "
+            "asks, and refuses the group of a sink connector, and everybody's where no person approves it."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Consumer:
+        raise_all(participant_problems(self.kind, self.settings))
+        return self
+
+
+class Reader(Model):
+    """A reader of the source that commits nothing to Kafka, and where its own evidence lies."""
+
+    name: Name = Field(min_length=1, description="The reader's name, as certificates show it.")
+    kind: Literal["spark_checkpoint", "connect", "evidence_file"] = Field(
+        description=(
+            "`spark_checkpoint`: the checkpoint folder of a Structured Streaming query. `connect`: a connector of a "
+            "Kafka Connect worker. `evidence_file`: JSON with the offsets of a Flink job or another reader, or with a "
+            "person's statement (docs/drain.md)."
+        ),
+    )
+    location: Location = Field(
+        min_length=1,
+        description=(
+            "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
+            "without credentials. It must lie below a place that the installation lists "
+            "(its policy, or TOPICSHIFT_READER_LOCATIONS)."
+        ),
+    )
+
+
+class NamedGroup(Model):
+    """A group, and the reason why it is named here (it goes into the audit trail)."""
+
+    group: Name = Field(min_length=1, description="The group's id.")
+    reason: str = Field(min_length=3, description="Why, for the audit trail.")
+
+
+class IgnoredGroup(NamedGroup):
+    """A group that reads the source and does not matter, with the reason (it goes into the audit trail)."""

@@ -1,0 +1,42 @@
+"""docs/participants: the examples are specs, and the numbers and names are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from topicshift.adapters.controllers import KINDS, hooks
+from topicshift.adapters.controllers.command import NOT_NOW, _told
+from topicshift.core.spec.io import load_spec
+from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, HookSettings
+from topicshift.ports import ControlContext, Participant
+
+PAGES = Path(__file__).parents[2] / "docs" / "participants"
+COMMAND = (PAGES / "command.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "page", sorted(p for p in PAGES.glob("*.md") if "```yaml" in p.read_text()), ids=lambda p: p.name
+)
+def test_the_example_of_a_page_is_a_spec(page: Path, tmp_path: Path) -> None:
+    for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        spec = load_spec(path)
+        assert page.stem in {p.kind for p in spec.producers} & {c.kind for c in spec.consumers}
+
+
+def test_every_kind_that_ships_is_in_the_table() -> None:
+    rows = re.findall(r"^\| \[?`(\w+)`", (PAGES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(KINDS) == sorted(SETTINGS)
+
+
+def test_the_page_names_what_a_hook_is_told_and_its_numbers() -> None:
+    told = _told(ControlContext("m", "s", "t", 1), Participant("p", "producer", "command"), "stop", "")
+    assert all(name in COMMAND or f"`_{name.removeprefix('TOPICSHIFT_')}`" in COMMAND for name in told)
+    assert all(f"`{name}`" in COMMAND for name in hooks._INHERITED)
+    usual = HookSettings(hook="x").timeout.total_seconds()
+    assert f"`timeout` ({usual:g} s; at most {MAX_HOOK_S:g} s)" in COMMAND
+    assert f"{hooks.KEPT:,} characters" in COMMAND and f"code\n{NOT_NOW} says *not yet*" in COMMAND
