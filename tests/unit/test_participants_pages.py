@@ -15,6 +15,7 @@ from topicshift.ports import ControlContext, Participant
 
 PAGES = Path(__file__).parents[2] / "docs" / "participants"
 COMMAND = (PAGES / "command.md").read_text()
+WITH_EXAMPLE = sorted(p for p in PAGES.glob("*.md") if "```yaml" in p.read_text())
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ LONG = policy(retire={"after": "30d", "scream_test": "2h"})
 ADA = policy(**answers(people=["ada"]))
 TWO = policy(**answers(two_people=True))
 
+HOOKED = {"name": "etl", "kind": "command", "settings": {"hook": "etl"}}
 FIRES = [
     ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
     ("TS102", "error", "Kafka itself", {"source": "__consumer_offsets"}, {}),
@@ -290,6 +291,8 @@ FIRES = [
     ("TS323", "warning", "gone after 1m1s, and the freeze budget is 2m", {}, {"gone_ms": {"checkout": 61_000}}),
     ("TS324", "warning", "cleanup.policy delete, not compact", {}, {"route_topics": (ROUTES,)}),
     ("TS324", "error", "partitions 2, not 1", {}, {"route_topics": (replace(ROUTES, replicas={0: (1,), 1: (1,)}),)}),
+    ("TS325", "error", "nobody has asked whether etl can be moved", {"producers": [HOOKED]}, {}),
+    ("TS325", "error", "its hook etl says no", {"producers": [HOOKED]}, {"unable": ("etl: its hook etl says no",)}),
     ("TS203", "warning", "stays for 20d", {"retire": {"after": "20d"}}, {}),
     # The defaults of spec and brokers: commits are older than the switch, and so they go first.
     ("TS203", "warning", "stays for 7d", {}, {"cluster": replace(CLUSTER, offsets_retention_minutes=7 * 1440)}),

@@ -13,7 +13,7 @@ from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.errors import OwnershipLost, Refused, SpecError, Transient, Unreadable
 from topicshift.core.route.records import Route, State, serialise_route
-from topicshift.core.spec.fields import KINDS as SPEC_KINDS
+from topicshift.core.spec.kinds import SETTINGS as SPEC_KINDS
 from topicshift.ports import ControlContext, Controller, Follower, GroupMember, Participant, ParticipantState
 from topicshift.testing.fake_controllers import FakeClient, FakeController, FakeRouteStore
 from topicshift.testing.fake_journal import ManualClock
@@ -355,7 +355,7 @@ def test_every_kind_of_the_spec_has_a_controller() -> None:
 
 
 def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(SpecError, match="Did you mean route"):
+    with pytest.raises(SpecError, match="Did you mean `route`"):
         controller("rout", ControllerEnv({}))
     with pytest.raises(SpecError, match="manual, route"):
         controller("zeppelin", ControllerEnv({}))
