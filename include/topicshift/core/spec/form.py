@@ -53,8 +53,8 @@ def spec_files(folder: str | Path) -> list[str]:
     """The names of the spec files in a folder that a form can offer, sorted.
 
     A name that is no UTF-8, or a file that cannot be looked at, is left out: one such name in a choice would take the
-    whole DAG away; ``topicshift lint`` and a DAG of its own say what is wrong with it. Raises ``Unreadable`` for a folder
-    that cannot be listed.
+    whole DAG away; ``topicshift lint`` and a DAG of its own say what is wrong with it. Raises ``Unreadable`` for a
+    folder that cannot be listed.
     """
     return [p.name for p in spec_paths(folder) if _offered(p)]
 
