@@ -203,21 +203,6 @@ def test_a_go_is_for_one_freeze() -> None:
     assert w.kinds().count("freeze_begun") == 2
 
 
-@pytest.mark.parametrize("freeze", ["required", "auto"])
-def test_who_may_write_since_the_plan_keeps_the_gate_shut_by_name(freeze: str) -> None:
-    """Nobody has accepted that it is denied, so it would write on into the freeze."""
-    rogue = Acl("TOPIC", SOURCE, "LITERAL", "User:rogue", "*", "WRITE", "ALLOW")
-    w = World(approvals={"plan": "auto", "freeze": freeze, "retire": "auto"})
-    w.advanced(until=Step.CREATE_TARGET)
-    if freeze == "required":
-        w.answer(asked(w))
-    w.cluster.create_acls([rogue])
-    assert "User:rogue: an ACL that was made after the plan lets it write to payments" in w.waits(patience_s=5)
-    assert w.state(Row.FREEZE) is None
-    w.cluster.delete_acls([rogue])
-    w.advanced()
-
-
 def test_nobody_is_denied_who_was_not_named_in_the_go() -> None:
     """Who gets the right to write between the go and the fence is not denied: the ends are the judge."""
     w = World(**ASKED)

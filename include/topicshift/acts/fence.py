@@ -84,13 +84,6 @@ def deny_of(
     return deny_bindings(acls, ctx.row.source, [_route_producer(s) for s in states], approved)
 
 
-def new_writers(ctx: MigrationContext, acls: Iterable[Acl], states: Sequence[ParticipantState]) -> list[str]:
-    """Principals that a freeze would deny if it were planned now, and that the accepted plan does not name."""
-    known = {a.principal for a in accepted_plan(ctx).deny}
-    wanted = deny_bindings(acls, ctx.row.source, [_route_producer(s) for s in states]).bindings
-    return sorted({a.principal for a in wanted} - known)
-
-
 def _route_producer(state: ParticipantState) -> RouteProducer:
     who = state.participant
     return RouteProducer(who.name, who.principal, tuple(i.principal for i in state.instances if i.principal))
