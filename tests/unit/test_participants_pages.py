@@ -18,9 +18,7 @@ COMMAND = (PAGES / "command.md").read_text()
 WITH_EXAMPLE = sorted(p for p in PAGES.glob("*.md") if "```yaml" in p.read_text())
 
 
-@pytest.mark.parametrize(
-    "page", sorted(p for p in PAGES.glob("*.md") if "```yaml" in p.read_text()), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", WITH_EXAMPLE, ids=lambda p: p.name)
 def test_the_example_of_a_page_is_a_spec(page: Path, tmp_path: Path) -> None:
     for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)):
         path = tmp_path / f"{number}.yaml"

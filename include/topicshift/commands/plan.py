@@ -61,7 +61,7 @@ def command(
     Unknown is what could not be read, and the keys where no impact was measured (TS401).
     """
     from topicshift.acts.plan import make_plan
-    from topicshift.adapters.controllers import ControllerEnv, controller
+    from topicshift.adapters.controllers import ControllerEnv, controllers
     from topicshift.adapters.kafka.admin import KafkaAdmin
     from topicshift.adapters.policy import policy_from_env
     from topicshift.adapters.readers import refused
@@ -74,21 +74,19 @@ def command(
     impact = read_impact(impact_file) if impact_file is not None else None
     journal = _journal(journal_url)
     admin = KafkaAdmin(kafka_config)
-    env = ControllerEnv(kafka_config, admin)
-    route = controller("route", env)
     try:
-        plan = make_plan(
-            loaded,
-            admin,
-            impact=impact,
-            no_impact="left out by --without-impact" if without_impact else None,
-            journal=journal,
-            route=route,
-            movers=lambda kind: controller(kind, env),
-            policy=policy,
-        )
+        with controllers(ControllerEnv(kafka_config, admin)) as movers:
+            plan = make_plan(
+                loaded,
+                admin,
+                impact=impact,
+                no_impact="left out by --without-impact" if without_impact else None,
+                journal=journal,
+                route=movers("route"),
+                movers=movers,
+                policy=policy,
+            )
     finally:
-        route.close()
         admin.close()
         if journal is not None:
             journal.close()

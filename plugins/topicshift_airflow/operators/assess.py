@@ -30,7 +30,7 @@ class _Assess(BaseOperator):
     def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
         from topicshift.acts.plan import Beside, make_plan
-        from topicshift.adapters.controllers import ControllerEnv, controller
+        from topicshift.adapters.controllers import ControllerEnv, controllers
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
         from topicshift.core.spec.form import spec_from_form
@@ -39,13 +39,11 @@ class _Assess(BaseOperator):
         config = kafka_config(spec.kafka_conn_id)
         with ExitStack() as open_:
             admin = open_.enter_context(KafkaAdmin(config))
-            env = ControllerEnv(config, admin)
-            route = controller("route", env)
-            open_.callback(route.close)
+            movers = open_.enter_context(controllers(ControllerEnv(config, admin)))
             journal = open_journal()
             open_.callback(journal.close)
-            beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal, "route": route}
-            beside["movers"] = lambda kind: controller(kind, env)
+            beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal}
+            beside["route"], beside["movers"] = movers("route"), movers
             beside["policy"] = lambda: policy_file()()
             plan = make_plan(spec, admin, **beside)
         for line in plan.lines():

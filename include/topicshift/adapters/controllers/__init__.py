@@ -7,8 +7,10 @@ object with the methods of :class:`topicshift.ports.Controller`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -79,3 +81,17 @@ def controller(kind: str, env: ControllerEnv) -> Controller:
     raise SpecError(
         f"There is no controller of kind {kind!r}, so nobody could stop or start such a participant. {hint}"
     )
+
+
+@contextmanager
+def controllers(env: ControllerEnv) -> Iterator[Callable[[str], Controller]]:
+    """Gives the controller of a kind, as :func:`controller` does; each is made once, and let go at the end."""
+    with ExitStack() as made:
+
+        @cache
+        def of(kind: str) -> Controller:
+            one = controller(kind, env)
+            made.callback(one.close)
+            return one
+
+        yield of

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.adapters.controllers import hooks
-from topicshift.adapters.controllers.groups import GroupWatch
+from topicshift.adapters.controllers.plain import PlainController
 from topicshift.core.errors import Transient
 from topicshift.core.spec.kinds import HookSettings
-from topicshift.ports import ClusterAdmin, ControlContext, Follower, InstanceState, Participant, ParticipantState
+from topicshift.ports import ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
 
 NOT_NOW = 75
 """Exit code (``EX_TEMPFAIL`` of ``sysexits.h``) of a hook that cannot do it yet: it is called again."""
@@ -20,7 +20,7 @@ NOT_NOW = 75
 _STATUS = ("running", "stopped")
 
 
-class CommandController:
+class CommandController(PlainController):
     """Calls each participant's hook with the moment as its argument; participants are called in parallel.
 
     What a hook answers to *stop*, *point* and *start* is no evidence: a producer's state is what its *observe* says,
@@ -29,17 +29,12 @@ class CommandController:
 
     kind = "command"
     needs_person = False
-    seeded = True
 
     def __init__(self, admin: ClusterAdmin, folder: Path | None) -> None:
-        self._groups = GroupWatch(admin)
+        super().__init__(admin)
         self._folder = folder
 
     # ------------------------------------------------------------------------------------------------ before
-
-    def check(self, ctx: ControlContext) -> list[str]:
-        """Nothing that all of them share."""
-        return []
 
     def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
         """What is wrong with each participant's hook: not there, or its own answer to *can_i*."""
@@ -52,20 +47,6 @@ class CommandController:
             return why
         answer = self._call(ctx, who, "can_i")
         return "" if answer.code == 0 else f"its hook {path.name} says no to can_i ({answer.text()})"
-
-    def prepare(self, ctx: ControlContext) -> list[str]:
-        """Nothing to make."""
-        return []
-
-    def followers(self, ctx: ControlContext) -> list[Follower]:
-        """A hook reports for the participant that names it alone."""
-        return []
-
-    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
-        """Nothing: these participants need no arming."""
-
-    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
-        """Nothing."""
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -86,9 +67,8 @@ class CommandController:
         answers = self._all(participants, lambda p: self._call(ctx, p, moment, topic))
         failed = []
         for who, answer in zip(participants, answers, strict=True):
-            done = answer.code == 0
             ctx.say(who.name, {"moment": moment, "hook": _settings(who).hook, "answer": answer.text()})
-            if not done:
+            if answer.code != 0:
                 later = "cannot do it yet" if answer.code == NOT_NOW else "failed"
                 failed.append(f"the hook of {who.name} {later} at {moment} ({answer.text()})")
         if failed:
@@ -135,9 +115,6 @@ class CommandController:
             return [ask(p) for p in who]
         with ThreadPoolExecutor(max_workers=min(len(who), 16)) as pool:
             return list(pool.map(ask, who))
-
-    def close(self) -> None:
-        """Nothing to let go: the admin client belongs to the caller."""
 
 
 def _settings(who: Participant) -> HookSettings:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topicshift.adapters.controllers.groups import GroupWatch
-from topicshift.ports import ClusterAdmin, ControlContext, Follower, Participant, ParticipantState
+from topicshift.adapters.controllers.plain import PlainController
+from topicshift.ports import ControlContext, Participant, ParticipantState
 
 
-class ManualController:
+class ManualController(PlainController):
     """Observes participants that a person moves; stop, point and start do nothing, because the person does them.
 
     Consumer groups are judged by Kafka alone. A producer cannot be seen, so it is unknown: the run asks a person, and
@@ -17,32 +17,10 @@ class ManualController:
 
     kind = "manual"
     needs_person = True
-    seeded = True
-
-    def __init__(self, admin: ClusterAdmin) -> None:
-        self._groups = GroupWatch(admin)
 
     def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
         """Nothing that could be tried: a person does the acts."""
         return []
-
-    def check(self, ctx: ControlContext) -> list[str]:
-        """Nothing that could be wrong."""
-        return []
-
-    def prepare(self, ctx: ControlContext) -> list[str]:
-        """Nothing to make."""
-        return []
-
-    def followers(self, ctx: ControlContext) -> list[Follower]:
-        """Nobody reports to a person."""
-        return []
-
-    def arm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
-        """Nothing: these participants need no arming."""
-
-    def disarm(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
-        """Nothing."""
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Nothing: a person stops these participants. Observe until it shows."""
@@ -52,9 +30,6 @@ class ManualController:
 
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Nothing: a person starts these participants. Observe until it shows."""
-
-    def close(self) -> None:
-        """Nothing to let go: the admin client belongs to the caller."""
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant; what cannot be read is unknown, with the reason."""

@@ -13,7 +13,7 @@ TS325 = Code(
     (Level.ERROR,),
     "The controller of a participant says that it could not move it: a hook is missing or says no, a right or a "
     "setting is wrong; or nobody has asked. The run would stop in the middle, with producers standing still.",
-    "Do what the controller says; docs/participants has a page for each kind.",
+    "Do what the controller says; docs/participants says what each kind needs.",
 )
 
 

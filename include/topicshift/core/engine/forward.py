@@ -167,7 +167,7 @@ def _group(view: View, consumer: Member) -> Decision:
         return wait(f"the offsets of group {group} on the target cannot be read")
     if _to_stop(consumer, fact):
         return _stopped(view, consumer, fact)
-    if (consumer.manual or consumer.seeded) and fact.unseeded:
+    if consumer.seeded and fact.unseeded:
         if fact.members == 0:
             return act(
                 Act.SEED_GROUP, f"group {group} has no offset on {fact.unseeded} partition(s) of the target", group

@@ -20,9 +20,6 @@ from topicshift.core.text import unseen
 
 _CONNECTION = re.compile(r"(?!.*\.\.)[\w#!:()-][\w.#!/:()-]{0,199}", re.ASCII)
 
-HOOK_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""What a hook may be called: a file in the installation's folder of hooks, and no path."""
-
 
 def problem(seen: str, why: str, do: str, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
     """A validation error in three parts; ``at`` is a path below the model that raises it."""

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import HOOK_NAME, did_you_mean, problem
+from topicshift.core.spec.fields import did_you_mean, problem
 
 ENTRY_POINTS = "topicshift.controllers"
 """Entry point group under which an installed package offers further kinds."""
@@ -37,7 +37,8 @@ def _timeout(value: timedelta) -> timedelta:
 class HookSettings(Model):
     """Of kind ``command``: see ``docs/participants/command.md``."""
 
-    hook: str = Field(pattern=HOOK_NAME)
+    hook: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    """A file in the installation's folder of hooks, and no path."""
     timeout: Annotated[Duration, AfterValidator(_timeout)] = timedelta(seconds=5)
 
 
@@ -50,31 +51,21 @@ def kinds() -> list[str]:
     return sorted({*SETTINGS, *(e.name for e in entry_points(group=ENTRY_POINTS))})
 
 
-def kind_problem(kind: str) -> PydanticCustomError | None:
-    """Why nobody could move a participant of this kind; None where there is a controller for it."""
-    if kind in SETTINGS or kind in (known := kinds()):
-        return None
-    return problem(
-        f"{kind!r} is no kind of participant",
-        "Its controller stops, points and starts the application.",
-        did_you_mean(kind, known),
-        ("kind",),
-    )
-
-
 def participant_problems(kind: str, settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
-    """What is wrong with the kind of a participant and its settings."""
-    wrong = kind_problem(kind)
-    if wrong is not None:
-        yield wrong
-    yield from settings_problems(kind, settings)
-
-
-def settings_problems(kind: str, settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
-    """What is wrong with the settings of a participant; other packages' kinds judge theirs by ``can_i``."""
+    """What is wrong with a participant's kind and settings; kinds of other packages judge theirs by ``can_i``."""
     model = SETTINGS.get(kind)
-    if model is None:
-        return
+    if model is not None:
+        yield from _settings_problems(kind, model, settings)
+    elif kind not in (known := kinds()):
+        yield problem(
+            f"{kind!r} is no kind of participant",
+            "Its controller stops, points and starts the application.",
+            did_you_mean(kind, known),
+            ("kind",),
+        )
+
+
+def _settings_problems(kind: str, model: type[Model], settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
     try:
         model.model_validate(dict(settings))
     except ValidationError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -10,16 +10,9 @@ from topicshift.core.base import Model
 from topicshift.core.spec.fields import Kind, Location, Name, Participant, Principal, raise_all
 from topicshift.core.spec.kinds import participant_problems
 
-Settings = Annotated[dict[str, JsonValue], Field(max_length=50)]
-SETTINGS_FIELD: Any = Field(
-    default={},
-    description="What its kind takes: see docs/participants. Shown in journal and evidence, so no secret belongs here.",
-    examples=[{"hook": "checkout"}],
-)
 
-
-class Producer(Model):
-    """An application that writes to the source."""
+class Application(Model):
+    """What a spec says of every application that is moved."""
 
     name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
     kind: Kind = Field(
@@ -29,7 +22,23 @@ class Producer(Model):
             "the installation), or a kind that an installed package offers."
         ),
     )
-    settings: Settings = SETTINGS_FIELD
+    settings: Annotated[dict[str, JsonValue], Field(max_length=50)] = Field(
+        default={},
+        description=(
+            "What its kind takes: see docs/participants. Shown in journal and evidence, so no secret belongs here."
+        ),
+        examples=[{"hook": "checkout"}],
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        raise_all(participant_problems(self.kind, self.settings))
+        return self
+
+
+class Producer(Application):
+    """An application that writes to the source."""
+
     principal: Principal | None = Field(
         default=None,
         description=(
@@ -38,24 +47,10 @@ class Producer(Model):
         ),
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Producer:
-        raise_all(participant_problems(self.kind, self.settings))
-        return self
 
-
-class Consumer(Model):
+class Consumer(Application):
     """An application that reads the source."""
 
-    name: Participant = Field(min_length=1, description="The application's name; a route client uses it as its own.")
-    kind: Kind = Field(
-        default="route",
-        description=(
-            "Who switches it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of the "
-            "installation), or a kind that an installed package offers."
-        ),
-    )
-    settings: Settings = SETTINGS_FIELD
     group: Name = Field(min_length=1, description="The consumer group whose commits prove what was read.")
     stored_offsets: Literal["none", "handled"] | None = Field(
         default=None,
@@ -65,11 +60,6 @@ class Consumer(Model):
             "asks, and refuses the group of a sink connector, and everybody's where no person approves it."
         ),
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Consumer:
-        raise_all(participant_problems(self.kind, self.settings))
-        return self
 
 
 class Reader(Model):
