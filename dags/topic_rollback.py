@@ -1,4 +1,4 @@
-"""Go back to the source, as long as nothing was written to the target."""
+"""Go back to the source: free while nothing was written to the target, else with the target drained first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicshift_airflow.operators.end import ObserveRollback, RollBack
 
 with DAG(
     "topic_rollback",
-    description="Put producers and groups back on the source and delete the empty target.",
+    description="Put producers and groups back on the source, by the type of rollback that holds now.",
     doc_md=ROLLBACK_DOC,
     schedule=None,
     catchup=False,

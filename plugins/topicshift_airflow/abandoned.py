@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from topicshift.core.engine.freeze import Freeze, abandoned
-from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift.core.engine.mirror import TYPE
+from topicshift.core.engine.words import MigrationState, Row, StepState, way_of
 from topicshift_airflow.runtime import owner_alive
 
 if TYPE_CHECKING:
@@ -18,18 +19,27 @@ RESUME_DAG = "topic_resume_on_source"
 def judge(opened: Journal, row: MigrationRow, now: datetime) -> str | None:
     """Why nobody will end the freeze of this migration; empty for one that somebody may still end, None without one."""
     steps = {s.step: s for s in opened.steps(row.migration_id)}
-    freeze, switch, back = (steps.get(r) for r in (Row.FREEZE, Row.SWITCH_PRODUCERS, Row.ROLLBACK))
+    back, way = steps.get(Row.ROLLBACK), way_under_way(opened, row.migration_id)
+    freeze, switch = (steps.get(way + r) for r in (Row.FREEZE, Row.SWITCH_PRODUCERS))
     running = (StepState.INTENDED, StepState.UNDOING)
-    if row.state != MigrationState.OPEN or freeze is None or freeze.state not in running:
+    if (row.state != MigrationState.OPEN and not way) or freeze is None or freeze.state not in running:
         return None
     over, why = abandoned(
         freeze=Freeze.from_data(freeze.data),
         owner_alive=owner_alive(row.owner),
-        rolling_back=back is not None and back.state == StepState.INTENDED,
+        rolling_back=not way and back is not None and back.state == StepState.INTENDED,
         pointing=switch is not None and StepState(switch.state).in_effect,
         now=now,
     )
     return why if over else ""
+
+
+def way_under_way(opened: Journal, migration_id: str) -> str:
+    """What stands before the rows of the way back that is under way; empty where none is."""
+    back = opened.step(migration_id, Row.ROLLBACK)
+    if back is None or back.state != StepState.INTENDED or back.data.get("type") != TYPE:
+        return ""
+    return way_of(int(back.data["way"]))
 
 
 def find(opened: Journal, now: datetime) -> list[tuple[MigrationRow, str]]:
@@ -46,7 +56,8 @@ def look(opened: Journal, migration_id: str, *, ask_airflow: bool = True) -> str
     row = opened.current(migration_id)
     why = judge(opened, row, datetime.now(UTC))
     if why is None:
-        moved = opened.step(migration_id, Row.SWITCH_PRODUCERS)
-        ended = row.state != MigrationState.OPEN or (moved is not None and moved.state == StepState.DONE)
+        way = way_under_way(opened, row.migration_id)
+        moved = opened.step(migration_id, way + Row.SWITCH_PRODUCERS)
+        ended = (row.state != MigrationState.OPEN and not way) or (moved is not None and moved.state == StepState.DONE)
         return "over" if ended or (ask_airflow and owner_alive(row.owner) is False) else None
     return "abandoned" if why else None

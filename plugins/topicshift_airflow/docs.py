@@ -65,11 +65,18 @@ ROLLBACK_DOC = """\
 ### Go back to the source
 
 The type of rollback is computed live, shown, and accepted by a person before anything is done; if it has changed by
-then, it is another question. Only the `free` kind is carried out: as long as nothing was written to the target,
-everything is put back as it was: producers and groups on the source, write fence lifted, retention restored, the empty
-target deleted. At the end configs, ACLs and commits of the source are compared with what was captured before the freeze,
-and what is not as it was is named. If the target holds a record already, nothing is changed and the run says what is
-needed instead.
+then, it is another question.
+
+- `free`: nothing was written to the target. Producers and groups go back, the fence is lifted, the retention restored, the
+  empty target deleted.
+- `drain_back`: the target holds records, and every group reads it. The protocol runs with source and target exchanged:
+  gate, freeze, fence of the target, drain, verification, then producers and groups on the source, in the order of the
+  migration. Groups resume at the offsets of their drain certificates. The target keeps its records and is not deleted. If
+  the freeze budget is used up, everybody goes on with the target, and the rollback is called off.
+- `forward_only`: the run ends here and says why.
+
+At the end configs, ACLs and commits of the source are compared with what was captured before the freeze, and what is not
+as it was is named.
 """
 
 RESUME_DOC = """\
@@ -162,9 +169,9 @@ TASKS = {
     "answer": "Asks the question, and writes the answer down for exactly what it was about.",
     "control.give_order": "Says what the order would do, or why it cannot; then gives it. Every task of the migration and "
     "every terminal obeys it, for it is a row of the journal.",
-    "rollback.observe": "Says which type of rollback holds right now. Anything but `free` ends the run here, unchanged.",
+    "rollback.observe": "Says which type of rollback holds right now. `forward_only` ends the run here, unchanged.",
     "rollback.roll_back": "Asks a person for exactly this type of rollback, then puts producers and groups back on the source, lifts the fence, restores the retention and "
-    "deletes the empty target. The target is looked at again while producers stand still.",
+    "deletes the empty target; with records in it, the target is fenced and drained first.",
     "find_watched": "Lists the finished migrations whose source is watched: until 30 days after its deletion, or until "
     "another migration has the topic.",
     "look": "Looks at one source and writes down what is new. Changes nothing on the cluster.",

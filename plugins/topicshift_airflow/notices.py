@@ -58,7 +58,7 @@ def news_told(ctx: MigrationContext) -> Iterator[None]:
 
 def _quietly(ctx: MigrationContext) -> None:
     try:
-        freeze = ctx.journal.step(ctx.row.migration_id, Row.FREEZE)
+        freeze = ctx.journal.step(ctx.row.migration_id, ctx.named(Row.FREEZE))
         if freeze is None or freeze.state not in (StepState.INTENDED, StepState.UNDOING):
             tell_untold(ctx.journal, ctx.row.migration_id, ctx.clock.now(), wait_s=WAIT_S)
     except TopicshiftError as error:

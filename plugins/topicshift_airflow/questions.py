@@ -160,6 +160,10 @@ def _rollback(ctx: MigrationContext, asking: Asking) -> Text:
     kind, why = rollback_type(asking.view)
     source, target = ctx.row.source, ctx.row.target
     does = ROLLBACK_TYPES[str(kind)].format(source=source, target=target)
+    if kind == "drain_back":
+        who = f"Producers: {', '.join(asking.about['producers'])}. Groups: {', '.join(asking.about['groups'])}. "
+        denied = ", ".join(asking.about["deny"]) or "nobody"
+        does += f"\n\n{who}Denied in the freeze: {denied}. Freeze: {asking.about['freeze_budget_s']:g} s at most."
     return (
         f"Go back from {target} to {source} ({kind})?",
         f"The type of rollback that holds now is **{kind}**: {why}.\n\n{does}\n\nYour answer is for a rollback of this "

@@ -14,6 +14,9 @@ from topicshift.core.engine.words import Ask, Row, Step
 FROZEN_S, CALM_S, LATE_S = 2.0, 10.0, 15.0
 """Seconds to the next look: while producers stand still, while nobody is held up, and where Kafka ends it by itself."""
 
+WAY_BACK_S = 4.0
+"""Seconds to the next look on a way back while nobody is held up."""
+
 GATE_ALARM_S = 300.0
 """A gate that stays shut for so long, in seconds, raises an alarm, or after ``alarm_after`` where that is longer."""
 
@@ -30,6 +33,9 @@ def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken
     from topicshift_airflow.triggers.journal import ClockTrigger, RowTrigger
 
     decision = waiting.decision
+    if waiting.view.record.mirrored:  # one task drives the whole way back, and looks for itself
+        frozen = waiting.view.record.freeze is not None
+        return ClockTrigger(moment=ctx.clock.now().timestamp() + (FROZEN_S if frozen else WAY_BACK_S))
     if decision.rule in ("gate", "verifier_started"):  # the verifier's own task starts it, and starts it anew
         # Producers that a person has stopped stand still: nobody waits for the groups any more.
         stopped = waiting.view.answer(Ask.STOP_BY_HAND).said == "yes"

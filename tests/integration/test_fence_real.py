@@ -398,6 +398,6 @@ def test_the_target_is_made_with_the_rights_of_the_source(
     producer = migration.producer("checkout")
     producer.produce(migration.target, "v")
     assert producer.flush(WAIT_S) == 0
-    with pytest.raises(Refused, match="not free"):
+    with pytest.raises(Refused, match="no way back"):
         migration.advanced(wanted="rollback")
     migration.clean()

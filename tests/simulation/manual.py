@@ -83,17 +83,17 @@ def do_by_hand(world: World, question: str, about: dict[str, Any]) -> None:
         _group(world, about["stop_group"]).running = False
 
 
-def back_by_hand(world: World) -> None:
-    """What a person does with manual participants once a migration is given up: they run on the source again."""
+def back_by_hand(world: World, topic: str) -> None:
+    """What a person does with manual participants once a migration, or a way back, is given up: they run again."""
     for app in [*world.producers, *world.consumers]:
         if isinstance(app, ManualProducer | ManualConsumer):
-            app.topic, app.running = world.source, True
+            app.topic, app.running = topic, True
 
 
-def start_group(world: World, group: str) -> None:
-    """A person starts a manual group on the target."""
+def start_group(world: World, group: str, topic: str) -> None:
+    """A person starts a manual group on the topic that they were told."""
     app = _group(world, group)
-    app.topic, app.running = world.target, True
+    app.topic, app.running = topic, True
 
 
 def _producer(world: World, name: str) -> ManualProducer:

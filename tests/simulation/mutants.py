@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from topicshift.core.engine.decision import act
 from topicshift.core.engine.engine import RULES
+from topicshift.core.engine.words import Act
 
 from .scenario import ANY, Wish
 
@@ -62,6 +64,8 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.resumed_here": Wish(calm=True, hands=("stray_write_source@fence",)),
     "forward.budget": Wish(manual=True, calm=True, hands=("consumer_crash@freeze", "consumer_crash@freeze")),
     "forward.asked_to_resume": Wish(calm=True, hands=("run_deleted@freeze",)),
+    "forward.source_opened": Wish(calm=True, hands=("rollback_asked@order_proof",)),
+    "forward.went_back": Wish(calm=True, hands=("rollback_asked@order_proof",)),
     "forward.plan_current": Wish(calm=True, hands=("plan_changes",)),
     "forward.source_is_planned": Wish(calm=True, hands=("source_remade@create_target",)),
     "forward.retention_long_enough": Wish(calm=True),
@@ -91,7 +95,7 @@ _SHOWN_BY: dict[str, Wish] = {
     "rollback.producers_returned": Wish(calm=True, hands=("rollback_asked@fence",)),
     "rollback.stopped_on_target": Wish(calm=True, hands=("producers_idle@fence", "rollback_asked@switch_producers")),
     "rollback.groups_returned": Wish(calm=True, hands=("producers_idle@fence", "rollback_asked@switch_consumer:g0")),
-    "rollback.rollback_free": Wish(calm=True, hands=("rollback_asked@create_target",)),
+    "rollback.rollback_begun": Wish(calm=True, hands=("rollback_asked@create_target",)),
     "retire.cancelled": Wish(calm=True, retire=True, hands=("retirement_cancelled@scream_test",)),
     "retire.only_finished": Wish(calm=True, retire=True, hands=("retire_asked@switch_consumer:g0",)),
     "retire.nothing_against": Wish(calm=True, retire=True),
@@ -102,6 +106,7 @@ _SHOWN_BY: dict[str, Wish] = {
 """What shows that a rule is gone, where hardly any scenario does."""
 
 LEFT_OUT: dict[str, str] = {
+    "forward.back_called_off": "whoever asks once more goes back all the same; it puts the DENY back meanwhile",
     "forward.captured": "what it keeps is for the comparison at an ending, which unit tests judge",
     "forward.switch_in_time": "fence_holds finds such a producer by its first record, and a route that is not paused "
     "takes no point; the rule ends the freeze sooner, and says why",
@@ -342,6 +347,43 @@ _mutant(
     ),
     20,
     hands=("seeds_forgotten",),
+)
+
+# ------------------------------------------------------------------------------------------------ the way back
+
+_BACK = ("rollback_asked@order_proof",)
+_mutant(
+    "goes back undrained",
+    "a group goes back before it has read the target",
+    _wrap(
+        "topicshift.core.engine.frozen._certified",
+        lambda real: lambda view, subject: None if view.record.mirrored else real(view, subject),
+    ),
+    hands=(*_BACK, "consumer_stall@order_proof", "consumer_stall@order_proof"),
+)
+_mutant(
+    "back to the log start",
+    "offsets that the brokers forgot are set at the log start",
+    _wrap("topicshift.acts.groups.certified_offsets", lambda real: lambda ctx, group, starts: dict(starts)),
+    calm=True,
+    hands=("commits_expired@order_proof", *_BACK),
+)
+_mutant(
+    "forgotten is no matter",
+    "a group goes back without the offsets of its certificate",
+    _swap(
+        "topicshift.core.engine.forward._offsets_set_again",
+        lambda view, group, fact: act(Act.RELEASE_GROUP, "it has drained", group),
+    ),
+    calm=True,
+    hands=("commits_expired@order_proof", *_BACK),
+)
+_mutant(
+    "goes back without a group",
+    "going back begins before every group is on the target",
+    _swap("topicshift.core.engine.back._with_records", lambda view, used: ("drain_back", "it holds records")),
+    calm=True,
+    hands=("rollback_asked@switch_producers",),
 )
 
 

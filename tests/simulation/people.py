@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,5 +46,7 @@ class People:
                 self._start(consumer.group, why)
 
     def _start(self, group: str, why: str) -> None:
-        if "a person has to start it on the target" in why:
-            self._world.kernel.after(3.0, lambda: start_group(self._world, group))
+        found = re.search(r"a person has to start it on (the target|[\w.-]+)", why)
+        if found is not None:
+            topic = self._world.target if found[1] == "the target" else found[1]
+            self._world.kernel.after(3.0, lambda: start_group(self._world, group, topic))

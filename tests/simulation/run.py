@@ -12,6 +12,7 @@ from typing import Any
 
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.acts.open import open_migration
+from topicshift.acts.rollback import going_back, refuse_while_going_back
 from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.engine.freeze import Freeze, abandoned
@@ -35,6 +36,12 @@ from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
 
 SAFETY_S = 280.0
 """The longest time in which faults may strike."""
+ASKED_BACK_S = 45.0
+"""For so long a rollback that was asked for may be on its way to its first row."""
+
+BY_HAND_S = 3.0
+"""A person who is told to start applications by hand has done it after so long."""
+
 LIVENESS_S = 700.0
 """Once all is healed, everything has to come to its end within this time."""
 MOST_RETIREMENTS = 8
@@ -87,6 +94,8 @@ class Simulation:
         self._rollbacks = 0
         self.retirements: list[RetirementRun] = []
         self._retirement_due = False
+        self._asked_back: float | None = None
+        self._by_hand_at = 0.0
         self._of: dict[str, str] = {}
         self.operator = Operator(self)
         self._look_again = 0.0
@@ -169,6 +178,8 @@ class Simulation:
         return out
 
     def _take_over(self, ports: Ports, owner: str) -> Any:
+        if owner.startswith("topic_retirement"):
+            refuse_while_going_back(ports.journal, self._of[owner])
         claim = ports.journal.take_over(self._of[owner], owner)
         return claim, ports.journal.current(claim.migration_id)
 
@@ -229,8 +240,10 @@ class Simulation:
 
     def note(self, who: str, what: str, text: str) -> None:
         """A line of a process's log."""
-        if text.startswith(f"START BY HAND on {SOURCE}"):
-            self.kernel.after(3.0, lambda: back_by_hand(self.world))
+        if text.startswith("START BY HAND on "):
+            topic = text.removeprefix("START BY HAND on ").split(":", 1)[0]
+            self._by_hand_at = self.kernel.now + BY_HAND_S
+            self.kernel.after(BY_HAND_S, lambda: back_by_hand(self.world, topic))
         if self.said.get(who) != text:
             self.said[who] = text
             self.history.add(who, "note", kind=what, text=text)
@@ -328,6 +341,10 @@ class Simulation:
 
     def all_over(self) -> bool:
         rows = self.journal.find(source=SOURCE)
+        if self._asked_back is not None and self.kernel.now < self._asked_back + ASKED_BACK_S:
+            return False
+        if self.kernel.now <= self._by_hand_at:
+            return False
         return (
             bool(rows)
             and all(r.state != "open" and not r.active for r in rows)
@@ -410,11 +427,13 @@ class Simulation:
 
     def roll_back(self, migration: str = "") -> orchestra.Task:
         self._rollbacks += 1
+        self._asked_back = self.kernel.now
         owner = f"topic_rollback/{self._rollbacks}"
         self._of[owner] = migration or self.migration_id()
         return orchestra.Task(self, owner, "rollback", orchestra.rollback, self._rolled_back).start()
 
     def _rolled_back(self, how: str, result: Any) -> None:
+        self._asked_back = None
         self.note("topic_rollback", "run", f"{how}: {result}"[:300])
 
     def retire_later(self) -> None:
@@ -427,7 +446,7 @@ class Simulation:
     def retire(self) -> bool:
         """One run of the retirement's DAG, if there is a finished migration, and no other run of it."""
         self._retirement_due = False
-        finished = [r for r in self.journal.find(source=SOURCE) if r.state == "done"]
+        finished = [r for r in self.journal.find(source=SOURCE) if r.state == "done" and not self._goes_back(r)]
         if not finished or any(r.state == "running" for r in self.retirements):
             return False
         owner = f"topic_retirement/{len(self.retirements) + 1}"
@@ -435,6 +454,9 @@ class Simulation:
         self.retirements.append(RetirementRun(self, owner))
         self.retirements[-1].begin()
         return True
+
+    def _goes_back(self, row: Any) -> bool:
+        return going_back(self.journal, row.migration_id)
 
     def by_hand(self, name: str, work: Callable[[MigrationContext], Any]) -> bool:
         """A retirement, or its end, that somebody asks for."""

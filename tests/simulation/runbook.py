@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topicshift.acts.close import close
+from topicshift.acts.rollback import going_back
 
 from . import orchestra
 from .retirement import cancel, retire
@@ -73,7 +74,8 @@ class Operator:
     def _retiring(self) -> bool:
         """Whether what is left is a retirement alone."""
         rows = [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
-        return bool(rows) and all(r.state == "done" for r in rows)
+        back = any(going_back(self._sim.journal, r.migration_id) for r in rows)
+        return bool(rows) and all(r.state == "done" for r in rows) and not back
 
     def _fail_run(self) -> None:
         if self._retiring():

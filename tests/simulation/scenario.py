@@ -9,6 +9,9 @@ from . import faults as port_faults
 from .faults import Fault
 from .world import APP_FAULTS, HANDS, Hand, Shape
 
+GOES_BACK = 0.15
+"""Share of scenarios in which somebody goes back once everything has moved."""
+
 MILESTONES = (
     "create_target",
     "freeze",
@@ -159,6 +162,8 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         faults += port_faults.wished(rng, kind)
     skew = rng.choice((0.0, 0.0, 0.0, 0.3, -0.5, 4.0, -4.0)) if weight > 1 else 0.0
     moods = (Mood(3.0, "no"),) if "says_no" in wish.hands else _moods(rng, weight)
+    if not wish.calm and random.Random(f"back {seed}").random() < GOES_BACK:
+        hands.append(Hand("rollback_asked", rng.uniform(0.0, 3.0), "order_proof"))
     return replace(base, faults=tuple(faults), hands=tuple(hands), moods=moods, skew=skew)
 
 

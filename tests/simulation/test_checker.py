@@ -130,6 +130,13 @@ def _again(s: Story) -> None:
     s.get(65.0, "new", 0, 0, 2)
 
 
+def _rewound(s: Story) -> None:
+    """The brokers had forgotten its commits, and nobody told them again before it went back."""
+    s.at(250.0, "outsider", "hand", hand="commits_expired", did=True, amount=0.0)
+    s.done(260.0, "back1.switch_consumer:g0")
+    s.get(261.0, "old", 0, 1, 1)
+
+
 def _stray(s: Story) -> None:
     s.send(15.6, "old", 0, 2, 50, who="stray", key="x")
 
@@ -194,6 +201,7 @@ def _other_plan(s: Story) -> None:
         ("late", _lost, "loss"),
         ("released", _crossed, "order"),
         ("released", _again, "duplicate"),
+        ("late", _rewound, "rewound"),
         ("fenced", _stray, "fence"),
         ("late", _other_run, "two_runs"),
         ("freeze", _remade, "unnamed"),

@@ -18,7 +18,7 @@ Line = tuple[float, str, str, dict[str, Any]]
 RULES = (
     *freeze.RULES,
     *seats.RULES,
-    *(ends.calm_is_done, ends.calm_moves_everybody, ends.ends_tidily, ends.free_is_rolled_back),
+    *(ends.calm_is_done, ends.calm_moves_everybody, ends.ends_tidily, ends.free_is_rolled_back, ends.calm_goes_back),
     *(fence.denied_is_denied, fence.mends_before_it_acts, fence.nothing_open_at_the_fence),
     *retirement.RULES,
     *(route.points_count_in_time, route.paused_is_flushed),
@@ -133,11 +133,13 @@ def transaction(at: float, state: str) -> Line:
 
 PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("free_is_rolled_back", [hand(10.0, "rollback_asked")], {}),
+    ("calm_goes_back", [row(9.0, "order_proof"), hand(10.0, "rollback_asked")], {}),
     ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
     ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
     ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
     ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
     ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
+    ("ends_tidily", [row(5.0, "rollback", "intended"), state(20.0, "done")], {}),
     ("freezes_begin_prepared", [row(5.0, "arm"), BEGUN], {}),
     ("freezes_begin_prepared", [*PREPARED, BEGUN], {"required": ["stop_producers.fence"]}),
     ("resumes_wholly", [row(9.0, "fence"), row(50.0, "freeze", "undone")], {}),
@@ -214,7 +216,14 @@ def test_a_source_that_is_due_and_approved_may_go() -> None:
 def test_every_rule_has_a_planted_violation() -> None:
     planted = {rule for rule, *_ in PLANTED} | {"calm_is_done", "calm_moves_everybody", "let_in_again"}
     on_stories = {
-        *("order_of_keys", "nothing_lost", "own_duplicates", "nothing_unread_at_release", "stops_after_a_write"),
+        *(
+            "order_of_keys",
+            "nothing_lost",
+            "own_duplicates",
+            "nobody_is_rewound",
+            "nothing_unread_at_release",
+            "stops_after_a_write",
+        ),
         *("never_left_stopped", "admits_by_the_route", "late_points_are_void", "denied_for_long", "goes_on_unarmed"),
         *("one_run_at_a_time", "approved_as_shown", "done_is_proven", "hands_are_named", "comes_to_an_end"),
         "producers_write",

@@ -521,7 +521,7 @@ def test_records_in_the_target_are_never_left_behind() -> None:
     w = World()
     w.advanced(until=Step.SWITCH_PRODUCERS)
     w.write(TARGET)
-    with pytest.raises(Refused, match="rollback is not free"):
+    with pytest.raises(Refused, match="no way back"):
         w.advance(wanted="rollback")
     w.cluster.unreadable(TARGET, 1, "no leader")
     assert "could not be read" in w.waits(wanted="rollback", patience_s=1)
@@ -538,7 +538,7 @@ def test_a_target_that_went_with_its_records_is_no_reason_to_go_back_in_silence(
     w.cluster.delete_topic(TARGET)
     if again:
         w.cluster.create_topic(TARGET, 6, 1, {})
-    with pytest.raises(Refused, match=r"not free \(forward_only\): .*what they wrote there is lost"):
+    with pytest.raises(Refused, match=r"no way back \(forward_only\): .*what they wrote there is lost"):
         w.advance(wanted="rollback")
     assert w.where() == {(TARGET, True)} and w.state(Row.ROLLBACK) is None
 
@@ -553,7 +553,7 @@ def test_records_that_come_while_producers_are_stopped_call_the_rollback_off() -
         stop(ctx, participants)
 
     w.apps.stop = last_words  # type: ignore[method-assign]
-    with pytest.raises(Refused, match="not free"):
+    with pytest.raises(Refused, match="no way back"):
         w.advanced(wanted="rollback")
     assert w.where() == {(TARGET, True)}
     assert w.kinds().count("rollback_called_off") == 1

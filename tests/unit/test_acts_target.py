@@ -175,7 +175,7 @@ def test_a_target_that_somebody_filled_or_made_again_is_not_deleted() -> None:
     w = World()
     made(w)
     w.write(TARGET)
-    with pytest.raises(Refused, match="not free"):
+    with pytest.raises(Refused, match="no way back"):
         w.advanced(wanted="rollback")
     assert w.cluster.topic(TARGET) is not None
 

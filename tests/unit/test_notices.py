@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.airflow_world import Airflow
-from tests.unit.world import SOURCE, World
+from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import Refused
@@ -104,6 +104,20 @@ def test_a_migration_from_its_question_to_the_deletion_of_its_source() -> None:
     w.advance(wanted="retire")
     assert tell(w) == ["source_deleted"]
     assert len({t["id"] for t in TOLD}) == len(TOLD)
+
+
+def test_people_are_told_of_the_freeze_of_a_way_back_too() -> None:
+    w = World()
+    w.advanced()
+    w.write(TARGET)
+    for group in ("ledger-g", "fraud-g"):
+        w.drain(group, TARGET)
+    tell(w)
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"drained"}))
+    assert tell(w) == ["freeze_begun"] and "Producers of payments-v2 are stopped" in TOLD[-1]["text"]
+    w.advanced(wanted="rollback")
+    assert tell(w) == ["freeze_ended"] and "Producers write to payments after" in TOLD[-1]["text"]
 
 
 def test_a_freeze_that_ends_on_the_source_says_why_and_a_run_that_stands_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,12 +107,25 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "`topic_rollback` says that it was *called off*": (
         "test_a_rollback_stops_producers_for_the_freeze_budget_at_most_and_is_called_off_then",
         "test_records_that_come_while_producers_are_stopped_call_the_rollback_off",
+        "test_a_freeze_that_outlasts_its_budget_leaves_everybody_on_the_target_and_the_source_shut",
+        "test_a_rollback_that_was_called_off_is_asked_about_anew",
     ),
     "`topic_rollback` or `topic_resume_on_source` says that the target holds records that came while producers": (
         "test_records_that_came_while_producers_went_back_are_named_and_everybody_is_on_the_source",
     ),
-    "`topic_rollback` says `drain_back`": (
+    "`topic_rollback` asks about `drain_back`": (
+        "test_everybody_goes_back_and_nothing_is_left_unread",
+        "test_status_offers_to_drain_back_once_everybody_is_on_the_target",
+        "test_after_the_switch_everybody_goes_back_and_nothing_is_lost",
+    ),
+    "`topic_rollback` is done, and the target is still there": (
+        "test_everybody_goes_back_and_nothing_is_left_unread",
+        "test_after_the_switch_everybody_goes_back_and_nothing_is_lost",
+    ),
+    "`topic_rollback` says `forward_only`": (
         "test_records_in_the_target_are_never_left_behind",
+        "test_no_way_back_before_every_group_reads_the_target",
+        "test_no_way_back_where_the_source_was_written_to",
         "test_status_computes_the_type_of_rollback_live",
     ),
     "A migration will not go on, and holds its topics": (

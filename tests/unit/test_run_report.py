@@ -253,6 +253,14 @@ def test_a_freeze_that_ended_on_the_source_says_so() -> None:
     assert "Rolled back" in text
 
 
+def test_a_run_that_went_back_after_its_proof_says_so_first() -> None:
+    files = evidence()
+    files["migration.json"] = files["migration.json"].replace(b'"done"', b'"rolled_back"')
+    view = build(files)
+    assert (view.tone, view.headline) == ("warn", "Rolled back: producers and groups are on the source")
+    assert "proven" in view.reason
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(None, "–"), (0.4, "0.40 s"), (59.96, "60.0 s"), (61, "1 min 01 s"), (12_000, "3 h 20 min"), (187_200, "2 d 4 h")],

@@ -92,7 +92,7 @@ def _strays(ctx: MigrationContext, record: Record, fence: FenceRecord) -> Strays
     """
     row = record.step(Row.FENCE_AGAIN)
     assert row is not None
-    known = ctx.ports.evidence.read(record.migration_id, STRAYS)
+    known = ctx.ports.evidence.read(record.migration_id, ctx.file(STRAYS))
     strays = Strays.model_validate_json(known) if known else Strays(topic=fence.topic, topic_id=fence.topic_id)
     from_ = {int(p): int(o) for p, o in row.data["from"].items()}
     ranges = ranges_between(from_, fence.fence_offsets)

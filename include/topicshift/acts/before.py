@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from topicshift.acts.context import MigrationContext
+from topicshift.acts.context import MigrationContext, file_on
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row
@@ -57,7 +57,7 @@ def tell_restored(ctx: MigrationContext, record: Record, how: str) -> Restored |
     found = _compare(ctx, record, row.data)
     said = {"how": how, "at": ctx.clock.now().isoformat(), **asdict(found)}
     try:
-        ctx.write(RESTORED_FILE, json.dumps(said, indent=2))
+        ctx.ports.evidence.write(ctx.row.migration_id, file_on(record.way, RESTORED_FILE), json.dumps(said, indent=2))
     except TopicshiftError as error:
         ctx.log(f"{RESTORED_FILE} could not be written: {error}")
     ctx.event("restored", {"how": how, "differs": list(found.differs), "unknown": list(found.unknown)})
@@ -82,7 +82,7 @@ def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> 
     kept = record.step(Row.LENGTHEN_RETENTION)
     ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect else {}
     found = compare(source, before, now, still_ours=frozenset(ours))
-    lower, same = _lower(ctx, source, held, unknown)
+    lower, same = _lower(ctx, file_on(record.way, BEFORE_FILE), held, unknown)
     found_on = _try(lambda: _producers(ctx, source), f"where producers of {source} are", unknown)
     on: tuple[list[str], list[str]] = found_on or ([], [])
     return Restored((*found.equal, *same, *on[0]), (*found.differs, *lower, *on[1]), (*found.unknown, *unknown))
@@ -126,14 +126,13 @@ def _commits(ctx: MigrationContext, source: str, partitions: int) -> dict[str, d
 
 
 def _lower(
-    ctx: MigrationContext, source: str, held: Mapping[str, Any], unknown: list[str]
+    ctx: MigrationContext, name: str, held: Mapping[str, Any], unknown: list[str]
 ) -> tuple[list[str], list[str]]:
     """Commits on the source that are lower than they were, or gone; else one line that says that none is."""
-    data = _try(
-        lambda: ctx.ports.evidence.read(ctx.row.migration_id, BEFORE_FILE), f"{BEFORE_FILE} cannot be read", unknown
-    )
+    source = str(held["topic"])
+    data = _try(lambda: ctx.ports.evidence.read(ctx.row.migration_id, name), f"{name} cannot be read", unknown)
     if data is None or hashlib.sha256(data).hexdigest() != held["sha256"]:
-        unknown.append(f"the commits of groups: {BEFORE_FILE} is missing, or not the file that was written")
+        unknown.append(f"the commits of groups: {name} is missing, or not the file that was written")
         return [], []
     now = _try(lambda: _commits(ctx, source, int(held["partitions"])), "the commits of groups", unknown)
     if now is None:

@@ -136,7 +136,7 @@ def _consumer(ctx: MigrationContext, subject: str) -> str:
 def _paper(ctx: MigrationContext, record: Record, subject: str) -> bytes | None:
     """The certificate as it is on record. One whose file is another by now is void, and is taken anew."""
     row = record.step(Row.CERTIFICATE, subject)
-    data = ctx.ports.evidence.read(ctx.row.migration_id, certificate_name(_consumer(ctx, subject)))
+    data = ctx.ports.evidence.read(ctx.row.migration_id, ctx.file(certificate_name(_consumer(ctx, subject))))
     if row is not None and data is not None and hashlib.sha256(data).hexdigest() == row.data["sha256"]:
         return data
     ctx.finish(Row.CERTIFICATE, {"void": "its file is not the one that was written"}, subject, StepState.UNDONE)

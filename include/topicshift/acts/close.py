@@ -53,6 +53,11 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     return left
 
 
+def all_leftovers(ctx: MigrationContext, record: Record) -> list[str]:
+    """What is left in effect, on a way back of both ways."""
+    return leftovers(ctx, record) + (leftovers(ctx, ctx.record_as_held()) if record.mirrored else [])
+
+
 def end_waits(ctx: MigrationContext, record: Record) -> None:
     """A pause, a postponement and an open question end with the migration that they were for.
 
@@ -60,7 +65,7 @@ def end_waits(ctx: MigrationContext, record: Record) -> None:
     """
     for row in (Row.PAUSE, Row.POSTPONE):
         if record.in_effect(row):
-            ctx.finish(row, {}, state=StepState.UNDONE)
+            ctx.journal.finish(ctx.claim, row.value, {}, state=StepState.UNDONE.value)
     for name, asked in record.steps.items():
         if name.startswith(f"{Row.QUESTION.value}:") and asked.state is StepState.INTENDED:
             ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
@@ -90,14 +95,16 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     why_not = not_closed(record, even_frozen=even_frozen)
     if why_not:
         raise Refused(why_not)
-    left = leftovers(ctx, record)
+    left = all_leftovers(ctx, record)
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
-    end_waits(ctx, record)
+    end_waits(ctx, ctx.record_as_held())
     found = tell_restored(ctx, record, "closed")
     left += [*found.differs, *found.unknown] if found is not None else []
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
+    if record.mirrored:
+        ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, {"called_off": "closed"}, state=StepState.UNDONE.value)
     ended = MigrationState.FAILED if record.state is MigrationState.OPEN else record.state
     ctx.journal.set_state(ctx.claim, ended.value, active=False)
     return {"migration": record.migration_id, "state": ended.value, "left": left}

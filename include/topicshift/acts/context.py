@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.decision import RETELL_MOST_S
+from topicshift.core.engine.mirror import live, named_on
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
@@ -46,6 +47,15 @@ if TYPE_CHECKING:
 
 SEAT_S = 30.0
 """Seconds for which an advancer holds the seat of one act; what it may send, it sends within that time."""
+
+_OF_BOTH_WAYS = frozenset({"plan.json", "impact.json", "impact.html"})
+"""Evidence of the plan, which holds for a way back too."""
+
+
+def file_on(way: str, name: str) -> str:
+    """The name of an evidence file on a way: a way back overwrites nothing of the way forward."""
+    return name if not way or name in _OF_BOTH_WAYS else f"{way.rstrip('.')}-{name}"
+
 
 SPARK_ACTS = frozenset({Act.MEASURE_IMPACT, Act.START_VERIFIER, Act.PROVE_ORDER})
 """Acts that start a Spark driver. An Airflow task that is no Spark task leaves them to the task that is."""
@@ -192,15 +202,28 @@ class MigrationContext:
     begin_by: datetime | None = None
     seat: Seat | None = None
     memory: Memory = field(default_factory=Memory)
+    way: str = ""
+    """On a way back, with source and target exchanged in ``row`` and ``spec``: what stands before its rows' names."""
+    held: MigrationRow | None = None
+    """The migration as the journal has it."""
     controllers: dict[str, Controller] = field(default_factory=dict)
     triggered_by: str = ""
     """Name of the Airflow user who triggered the run, empty where nobody did."""
     _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
 
     @cached_property
-    def spec(self) -> Spec:
-        """The spec as accepted when the migration was opened."""
+    def _accepted(self) -> Spec:
         return Spec.model_validate(dict(self.row.spec))
+
+    @cached_property
+    def _accepted_back(self) -> Spec:
+        row = self.held or self.row
+        return self._accepted.model_copy(update={"source": row.target, "target": row.source})
+
+    @property
+    def spec(self) -> Spec:
+        """The spec as accepted when the migration was opened; on a way back with source and target exchanged."""
+        return self._accepted_back if self.way else self._accepted
 
     @property
     def journal(self) -> Journal:
@@ -244,7 +267,7 @@ class MigrationContext:
 
         Raises ``OwnershipLost`` where another owner has it by now.
         """
-        self.row = self.journal.current(self.row.migration_id)
+        self.row = self.held = self.journal.current(self.row.migration_id)
         if self.row.owner != self.claim.owner:
             raise OwnershipLost(
                 f"{self.row.migration_id} is owned by {self.row.owner} since epoch {self.row.epoch}, no longer by "
@@ -256,10 +279,22 @@ class MigrationContext:
 
     def record(self) -> Record:
         """The migration as the engine needs it."""
-        steps, policy = self.journal.steps(self.row.migration_id), self.policy
-        if self.memory.record is None or (self.row, steps, policy) != self.memory.rows:
-            self.memory.record, self.memory.rows = record_of(self.row, steps, policy), (self.row, steps, policy)
-        return self.memory.record
+        row, steps = self.held or self.row, self.journal.steps(self.row.migration_id)
+        policy = self.policy
+        if self.memory.record is None or (row, steps, policy) != self.memory.rows:
+            found = live(record_of(row, steps, policy))
+            self.memory.record, self.memory.rows = found, (row, steps, policy)
+        record = self.memory.record
+        if record.way != self.way:
+            self.memory.samples.clear()  # they are of the other topic
+        self.way = record.way
+        self.row = replace(row, source=record.source, target=record.target)
+        return record
+
+    def record_as_held(self) -> Record:
+        """The migration itself, also where it goes back at this moment."""
+        row = self.held or self.row
+        return record_of(row, self.journal.steps(row.migration_id), self.policy)
 
     @property
     def policy(self) -> Policy:
@@ -300,13 +335,13 @@ class MigrationContext:
 
     def intend(self, row: Row, data: Mapping[str, Any], subject: str = "") -> Mapping[str, Any]:
         """Write the intent of an act; returns what the row holds: the first intent, while one is in effect."""
-        return self.journal.intend(self.claim, row_of(row, subject), data).data
+        return self.journal.intend(self.claim, self.named(row_of(row, subject)), data).data
 
     def finish(
         self, row: Row, data: Mapping[str, Any], subject: str = "", state: StepState = StepState.DONE
     ) -> Mapping[str, Any]:
         """Write how far an act is; ``data`` is laid over what the row holds, which is returned."""
-        return self.journal.finish(self.claim, row_of(row, subject), data, state=state.value).data
+        return self.journal.finish(self.claim, self.named(row_of(row, subject)), data, state=state.value).data
 
     def outrun(self, seen: Record, why: str) -> None:
         """Refuse from now on what is still on its way to the journal, before the migration ends: the epoch rises.
@@ -318,8 +353,17 @@ class MigrationContext:
             raise Transient(f"{seen.migration_id} was written to while it was to end")
 
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
-        """One event of the audit trail."""
-        self.journal.event(self.claim, kind, actor or self.actor, data)
+        """One event of the audit trail; one of a way back says so."""
+        said = {**data, "way": "back"} if self.way else data
+        self.journal.event(self.claim, kind, actor or self.actor, said)
+
+    def named(self, step: str) -> str:
+        """The journal name of a row, on the way that is under way."""
+        return named_on(self.way, step)
+
+    def file(self, name: str) -> str:
+        """The name of an evidence file, on the way that is under way: a way back overwrites nothing."""
+        return file_on(self.way, name)
 
     @contextmanager
     def recorded(self, who: str) -> Iterator[None]:
@@ -345,10 +389,11 @@ class MigrationContext:
 
     def write(self, name: str, data: str | bytes) -> str:
         """Write one evidence file; returns its URL."""
-        return self.ports.evidence.write(self.row.migration_id, name, data)
+        return self.ports.evidence.write(self.row.migration_id, self.file(name), data)
 
     def read(self, name: str) -> bytes:
         """One evidence file that must be there. Raises ``Refused`` naming it."""
+        name = self.file(name)
         data = self.ports.evidence.read(self.row.migration_id, name)
         if data is None:
             where = self.ports.evidence.url(self.row.migration_id, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,9 +60,10 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
     differs = source_differs(topic, made.data if made is not None else {})
     if topic is None or differs:
         raise Transient(f"topic {ctx.row.source} {differs}; it is not fenced, and looked at anew")
-    # Nobody is denied who was not named in the go for this freeze.
+    # Nobody is denied who was not named in the go for this freeze, or in the question of the rollback.
     late = _late(record, acls, ctx.row.source)
-    plan = deny_of(ctx, acls, states, only=shown_of(record, Ask.FREEZE).get("deny"))
+    asked = Ask.ROLLBACK if record.mirrored else Ask.FREEZE
+    plan = deny_of(ctx, acls, states, only=shown_of(record, asked).get("deny"))
     return {
         "topic": ctx.row.source,
         "topic_id": topic.topic_id,
@@ -78,7 +79,7 @@ def deny_of(
     ctx: MigrationContext, acls: Iterable[Acl], states: Sequence[ParticipantState], only: Iterable[str] | None = None
 ) -> DenyPlan:
     """The DENY of a freeze that began now, no more than the accepted plan has, and for these principals alone."""
-    approved = [a.to_acl() for a in accepted_plan(ctx).deny]
+    approved = [replace(a.to_acl(), name=ctx.row.source) for a in accepted_plan(ctx).deny]  # on a way back: the target
     named = None if only is None else frozenset(only)
     approved = [a for a in approved if named is None or a.principal in named]
     return deny_bindings(acls, ctx.row.source, [_route_producer(s) for s in states], approved)
@@ -201,6 +202,31 @@ def restore(ctx: MigrationContext, record: Record) -> None:
     for row in FENCE_ROWS:
         if record.at(row) is StepState.UNDONE:
             ctx.finish(row, {"restored_at": ctx.clock.now().isoformat()})
+
+
+def open_source(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """On a way back: lift the DENYs of the way forward, so that producers may write to the source again."""
+    held = ctx.record_as_held()
+    added = _added(held)
+    if added:
+        ctx.check_seat()
+        ctx.admin.delete_acls(added)
+        if added & ctx.admin.acls():
+            return
+    for row in FENCE_ROWS:
+        if held.in_effect(row):
+            data = {"lifted_at": ctx.clock.now().isoformat(), "how": "going back"}
+            ctx.journal.finish(ctx.claim, row.value, data, state=StepState.UNDONE.value)
+
+
+def shut_source(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """The inverse of :func:`open_source`: a way back is called off, and the source is shut as it was."""
+    held = ctx.record_as_held()
+    rows = [row for row in FENCE_ROWS if held.at(row) is StepState.UNDONE]
+    steps = [held.step(row) for row in rows]
+    _create(ctx, sorted({a for step in steps if step is not None for a in added_by(step.data)}))
+    for row in rows:
+        ctx.journal.finish(ctx.claim, row.value, {"restored_at": ctx.clock.now().isoformat()})
 
 
 def deny_target(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+
 from topicshift.acts.context import MigrationContext
+from topicshift.core.drain.certificate import DrainCertificate
+from topicshift.core.drain.names import certificate_name
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Row, StepState
@@ -41,7 +46,8 @@ def release_group(ctx: MigrationContext, view: View, decision: Decision) -> None
 def seed_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Commit the log start for every partition of the target on which the group has no commit yet.
 
-    So that ``auto.offset.reset=latest`` loses nothing. Commits that exist are left alone. Raises ``Refused`` while the
+    So that ``auto.offset.reset=latest`` loses nothing. Commits that exist are left alone. On a way back it is the
+    offset of the group's certificate, also where its commit is lower than that. Raises ``Refused`` while the
     group has members (Kafka refuses it) and ``Unreadable`` where a partition cannot be read.
     """
     group, topic = decision.subject, ctx.row.target
@@ -53,13 +59,46 @@ def seed_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
     bad = {p: o.error or "no log start" for p, o in offsets.items() if o.log_start is None}
     if bad:
         raise Unreadable(f"The log start of {topic} cannot be read: {bad}. Group {group} was not seeded.")
-    missing = {p: o.log_start for p, o in offsets.items() if commits.offsets.get(p) is None and o.log_start is not None}
+    first = {p: o.log_start for p, o in offsets.items() if o.log_start is not None}
+    starts = certified_offsets(ctx, group, first) if view.record.mirrored else first
+    held = commits.offsets
+    missing = {p: at for p, at in starts.items() if (now := held.get(p)) is None or (view.record.mirrored and now < at)}
     if missing:
+        ctx.intend(Row.SWITCH_GROUP, {"group": group, "target": topic, "at": ctx.clock.now().isoformat()}, group)
         ctx.check_seat()
         ctx.admin.alter_commits(group, topic, missing)
         seeded = {str(p): o for p, o in missing.items()}
         ctx.finish(Row.SWITCH_GROUP, {"seeded": seeded}, group, StepState.INTENDED)
         ctx.log(f"group {group} is seeded on {topic}: point its consumers to {topic} and start them now")
+
+
+def pause_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Let a group commit and leave for a moment, so that its offsets can be set."""
+    consumer = ctx.consumer(decision.subject)
+    ctx.check_seat()
+    ctx.controller(consumer.kind).stop(ctx.control(), [consumer])
+
+
+def certified_offsets(ctx: MigrationContext, group: str, log_starts: Mapping[int, int]) -> dict[int, int]:
+    """Where the group stood on the migration's source when it had drained it, by partition; never below the log start.
+
+    Where the certificate has no commit, or is not the file that was written, it is the fence: up to there nothing was
+    unread, by the verified certificate.
+    """
+    held = ctx.record_as_held()
+    row = held.step(Row.FENCE)
+    fence = {int(p): int(o) for p, o in (row.data["record"]["fence_offsets"] if row is not None else {}).items()}
+    subject = "" if held.certificates == ("",) else group
+    paper, written = held.step(Row.CERTIFICATE, subject), certificate_name(ctx.consumer(group).name if subject else "")
+    data = ctx.ports.evidence.read(held.migration_id, written)
+    known: dict[int, int | None] = {}
+    if data is not None and paper is not None and hashlib.sha256(data).hexdigest() == paper.data["sha256"]:
+        certificate = DrainCertificate.model_validate_json(data)
+        known = {r.partition: r.committed for g in certificate.groups if g.group == group for r in g.partitions}
+    else:
+        ctx.log(f"{written} is not the file that was written: group {group} goes on from the fence")
+    at = {p: known.get(p) for p in fence}
+    return {p: max(log_starts.get(p, 0), fence[p] if o is None else min(o, fence[p])) for p, o in at.items()}
 
 
 def finish_group(ctx: MigrationContext, view: View, decision: Decision) -> None:

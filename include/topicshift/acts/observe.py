@@ -22,6 +22,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.gate import look_at_gate, with_people
+from topicshift.acts.groups import certified_offsets
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.transactions import open_transactions
@@ -113,6 +114,7 @@ class _Look:
             groups = self._open_groups()
             ask["members"] = lambda: admin.describe_groups(groups)
             ask["commits"] = lambda: admin.commits(groups, target, self._partitions(target))
+            ask["certified"] = self._certified_now
         return ask | self._slow_questions()
 
     def _slow_questions(self) -> dict[str, Callable[[], Any]]:
@@ -143,6 +145,10 @@ class _Look:
         if self.record.certificates == ("",):
             return [""]
         return [g for g in policy.groups if self.focus in (None, g) and not self.record.begun(Row.SWITCH_GROUP, g)]
+
+    def _certified_now(self) -> dict[str, dict[int, int]]:
+        """On a way back: the offsets at which each group goes on, by its certificate; empty on the way forward."""
+        return {g: certified_offsets(self.ctx, g, {}) for g in self._open_groups()} if self.record.mirrored else {}
 
     def _open_groups(self) -> list[str]:
         groups = self.record.policy.groups
@@ -312,7 +318,8 @@ class _Look:
             return TargetFact(exists=False, used=0)
         used: int | None = None
         if not isinstance(ends, Unknown):
-            used = total_end(ends.get(p) for p in info.replicas)
+            total = total_end(ends.get(p) for p in info.replicas)
+            used = None if total is None else total - self._held()
         row = self.record.step(Row.CREATE_TARGET)
         if row is None or not self.record.done(Row.CREATE_TARGET):
             return TargetFact(True, "", used)
@@ -321,8 +328,27 @@ class _Look:
         wanted = [Acl(**a) for a in row.data["acls_added"]]
         ours = same_topic_id(info.topic_id, str(row.data.get("topic_id")))
         missing = tuple(str(a) for a in wanted if a not in acls) if ours else ()
-        wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, acls | set(wanted))
+        may = self._without_deny(acls | set(wanted))
+        wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, may)
         return TargetFact(True, wrong, used, missing, ours)
+
+    def _base(self) -> Mapping[int, int]:
+        """On a way back: where the topic that it goes back to ended at its first fence."""
+        made = self.record.step(Row.CREATE_TARGET)
+        found: Mapping[int, int] = made.data.get("holds", {}) if made is not None else {}
+        return found
+
+    def _begins(self, partition: int, log_start: int) -> str:
+        base = self._base().get(partition)
+        return f"the log starts at {log_start}" if base is None else f"its first fence is at {base}"
+
+    def _held(self) -> int:
+        return sum(self._base().values())
+
+    def _without_deny(self, acls: frozenset[Acl]) -> frozenset[Acl]:
+        """On a way back: without the DENY that it lifts before anybody is pointed."""
+        row = self.record.step(Row.FIRST_DENY)
+        return acls - {Acl(**a) for a in row.data.get("acls_added", ())} if row is not None else acls
 
     def _may_not_write(self, planned: Mapping[str, Any], acls: frozenset[Acl]) -> str:
         """Producers who might write to the target when it was made and may not any more, in words."""
@@ -337,6 +363,8 @@ class _Look:
             return f"it has {info.partitions} partitions, planned were {planned['partitions']}"
         if self.record.in_effect(Row.SWITCH_PRODUCERS):
             return ""
+        if self.record.mirrored:
+            return f"it holds {used} more records than at its fence, although nobody was switched to it" if used else ""
         set_here = {e.name: e.value for e in info.configs.values() if e.set_here}
         wanted = dict(planned["configs"])
         names = (set_here.keys() | wanted.keys()) - NOT_COPIED.keys()
@@ -370,8 +398,10 @@ class _Look:
         return facts
 
     def _group(self, group: str, where: Whereabouts) -> GroupFact | Unknown:
-        members, commits, ends = (self._answer(q) for q in ("members", "commits", "target_ends"))
-        for answer in (commits, ends):
+        members, commits, ends, certified = (
+            self._answer(q) for q in ("members", "commits", "target_ends", "certified")
+        )
+        for answer in (commits, ends, certified):
             if isinstance(answer, Unknown):
                 return answer
         if group not in self._open_groups():
@@ -382,7 +412,8 @@ class _Look:
             return Unknown(f"the commits of group {group} on the target cannot be read: {why}")
         info = None if isinstance(members, Unknown) else members.get(group)
         count = None if info is None or info.error else len(info.members)
-        unseeded = [p for p in ends if held.offsets.get(p) is None]
+        first = certified.get(group, {})
+        unseeded = [p for p in ends if (at := held.offsets.get(p)) is None or at < first.get(p, 0)]
         beyond = []
         for p, seen in sorted(ends.items()):
             at = held.offsets.get(p)
@@ -390,8 +421,8 @@ class _Look:
                 return Unknown(
                     f"the log start of the target's partition {p} cannot be read: {seen.error or 'no answer'}"
                 )
-            if at is not None and at > seen.log_start:
-                beyond.append(f"partition {p} at {at}, where the log starts at {seen.log_start}")
+            if at is not None and at > self._base().get(p, seen.log_start):
+                beyond.append(f"partition {p} at {at}, where {self._begins(p, seen.log_start)}")
         return GroupFact(where, count, len(unseeded), ", ".join(beyond[:5]))
 
     def _sample(self) -> FenceSample:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
-from topicshift.acts.close import close, leftovers, not_closed
+from topicshift.acts.close import all_leftovers, close, not_closed
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.observe import observe
 from topicshift.acts.questions import record_answer, record_question
@@ -56,6 +56,11 @@ def _ended(record: Record) -> str:
     return ""
 
 
+def _going_back(record: Record) -> bool:
+    """Whether a rollback was begun: it is finished, or called off, before anything else."""
+    return record.mirrored or record.at(Row.ROLLBACK) is StepState.INTENDED
+
+
 def _signed(ctx: MigrationContext, reason: str) -> dict[str, Any]:
     return {"by": ctx.actor, "at": ctx.clock.now().isoformat(timespec="seconds"), "reason": reason}
 
@@ -73,7 +78,7 @@ def pause_prospect(record: Record) -> Prospect:
     """What a pause would do now. Producers that stand still are never left so by it."""
     if _ended(record):
         return Prospect((), _ended(record))
-    if record.at(Row.ROLLBACK) is StepState.INTENDED:
+    if _going_back(record):
         return Prospect((), f"{record.migration_id} is being rolled back, which a pause does not hold up.")
     if record.freeze is not None:
         return Prospect(
@@ -137,6 +142,8 @@ def postpone_prospect(record: Record, until: datetime, now: datetime) -> Prospec
     """What a postponement would do now."""
     if _ended(record):
         return Prospect((), _ended(record))
+    if _going_back(record):
+        return Prospect((), f"{record.migration_id} is being rolled back, which a postponement does not hold up.")
     if record.freeze is not None:
         why = f"The freeze of {record.migration_id} has begun. To end it: topicshift resume-on-source"
         return Prospect((), f"{why} {record.migration_id}.")
@@ -208,7 +215,7 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
         return Prospect((), _ended(record))
     if _untouched(record):
         return Prospect(("nothing was changed yet: the migration ends as failed, and both topics are free",))
-    if record.at(Row.ROLLBACK) is StepState.INTENDED:
+    if _going_back(record):
         return Prospect(("the rollback that was begun is finished",))
     ctx.installation()
     why = objection(ctx.policy.who.get(Ask.ROLLBACK, Who()), None, "yes", {})
@@ -247,7 +254,7 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
     if _untouched(record):
         closed = close(ctx, reason)
         return Done("nothing was changed", ctx.refresh(), over(f"the migration is {closed['state']}"))
-    if record.freeze is not None and record.at(Row.ROLLBACK) is not StepState.INTENDED:
+    if record.freeze is not None and not _going_back(record):
         outcome = resume_on_source(ctx, patience_s)
         if not isinstance(outcome, Done) or ctx.refresh().freeze is not None:
             return outcome
@@ -265,7 +272,7 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
 
 def close_prospect(ctx: MigrationContext, record: Record, *, even_frozen: bool = False) -> Prospect:
     """What closing would do now, with what it would leave to be done by hand."""
-    left = tuple(f"left to do by hand: {line}" for line in leftovers(ctx, record))
+    left = tuple(f"left to do by hand: {line}" for line in all_leftovers(ctx, record))
     ends = "it ends as failed" if record.state is MigrationState.OPEN else "its retirement ends"
     does = (f"{ends}, moves nobody, and both topics are free", *left)
     why_not = not_closed(record, even_frozen=even_frozen)

@@ -58,9 +58,7 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
         during = {} if window is None else {"window": window.opens.isoformat()}
         return {"stop": people, "source": record.source, "attempt": attempt_of(record), **during}
     if ask is Ask.ROLLBACK:
-        before = record.step(Row.ROLLBACK)  # one that was called off had a yes of its own, which counts no more
-        after = before.finished_at if before is not None else None
-        return {"rollback": rollback_type(view)[0], "source": record.source, "target": record.target, "after": after}
+        return _about_rollback(record, view)
     if ask is Ask.CERTIFICATE:
         return {"plan_hash": record.plan_hash, **_evidence(record)}
     if ask is Ask.START_BY_HAND:
@@ -73,6 +71,24 @@ def about_of(ask: Ask, subject: str, record: Record, view: View) -> dict[str, An
         return {"topic": record.source, **{k: kept.get(k) for k in ("unseen", "unseen_by", "sha256")}}
     fence = record.step(Row.FENCE)
     return {"topic": record.source, "topic_id": fence.data.get("topic_id") if fence is not None else None}
+
+
+def _about_rollback(record: Record, view: View) -> dict[str, Any]:
+    before = record.step(Row.ROLLBACK)  # one that was called off had a yes of its own, which counts no more
+    after = before.finished_at if before is not None else None
+    kind = rollback_type(view)[0]
+    about = {"rollback": kind, "source": record.source, "target": record.target, "after": after}
+    if kind != "drain_back":
+        return about
+    policy, fence = record.policy, record.step(Row.FENCE)
+    denied = {a["principal"] for a in fence.data.get("acls_added", ())} if fence is not None else set()
+    return {
+        **about,
+        "producers": [p.name for p in policy.producers],
+        "groups": list(policy.groups),
+        "deny": sorted(denied),
+        "freeze_budget_s": policy.freeze_budget.total_seconds(),
+    }
 
 
 def attempt_of(record: Record) -> int:

@@ -7,6 +7,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.acts.fence import open_target, restore
 from topicshift.acts.switch import send
 from topicshift.core.engine.decision import Decision
+from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.where import seen
 from topicshift.core.engine.words import Row, StepState
@@ -56,4 +57,4 @@ def take_back(ctx: MigrationContext, record: Record, how: str) -> None:
     """Everything that held for this freeze alone is undone."""
     for name, step in record.steps.items():
         if name.split(":", 1)[0] in FREEZE_ROWS and step.state.in_effect:
-            ctx.journal.finish(ctx.claim, name, {"how": how}, state=StepState.UNDONE.value)
+            ctx.journal.finish(ctx.claim, named_on(record.way, name), {"how": how}, state=StepState.UNDONE.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
@@ -53,12 +54,17 @@ def restore_retention(ctx: MigrationContext, view: View, decision: Decision) -> 
 
     A config that somebody else has changed since is left as it is, and said.
     """
-    source, row = ctx.row.source, view.record.step(Row.LENGTHEN_RETENTION)
-    if row is None or not row.state.in_effect:
-        return
-    lines, set_, unset = [], {}, []
-    for name, ours in row.data["set"].items():
-        now, before = _set_here(ctx.admin, source, name), row.data["before"].get(name)
+    row = view.record.step(Row.LENGTHEN_RETENTION)
+    if row is not None and row.state.in_effect:
+        lines = put_back(ctx, ctx.row.source, row.data)
+        ctx.finish(Row.LENGTHEN_RETENTION, {"restored": lines}, state=StepState.UNDONE)
+
+
+def put_back(ctx: MigrationContext, source: str, kept: Mapping[str, Any]) -> list[str]:
+    """Put back what ``kept`` (a row's data) says was set on the topic before; what was done, a line for each config."""
+    lines, set_, unset = list[str](), dict[str, str](), list[str]()
+    for name, ours in kept["set"].items():
+        now, before = _set_here(ctx.admin, source, name), kept["before"].get(name)
         if now == before:
             continue
         if now != ours:
@@ -76,7 +82,7 @@ def restore_retention(ctx: MigrationContext, view: View, decision: Decision) -> 
         ctx.log(line)
     if lines:
         ctx.event("retention_restored", {"lines": lines})
-    ctx.finish(Row.LENGTHEN_RETENTION, {"restored": lines}, state=StepState.UNDONE)
+    return lines
 
 
 def _entries(admin: ClusterAdmin, source: str) -> Mapping[str, ConfigEntry]:

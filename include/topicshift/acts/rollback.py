@@ -1,4 +1,4 @@
-"""Rollback of the type ``free``: nothing was written to the target yet, so everything is put back as it was."""
+"""The rollback: how it begins, and how it ends; of the type ``free`` everything is put back as it was."""
 
 from __future__ import annotations
 
@@ -7,19 +7,45 @@ from datetime import datetime
 from topicshift.acts.before import tell_restored
 from topicshift.acts.close import end_waits
 from topicshift.acts.context import MigrationContext
-from topicshift.acts.fence import open_target, restore
+from topicshift.acts.fence import FENCE_ROWS, open_target, restore
 from topicshift.acts.resume import take_back
+from topicshift.acts.retention import put_back
 from topicshift.acts.switch import send
+from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
-from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift.core.engine.words import MigrationState, Row, StepState, row_of
+from topicshift.core.errors import Refused
+from topicshift.ports import Journal
+
+_OF_THE_WAY_FORWARD = (
+    *(Row.FREEZE, Row.STOP_PRODUCERS, Row.SWITCH_PRODUCERS, Row.FENCE, Row.WIDE_DENY, Row.LENGTHEN_RETENTION, Row.ARM),
+    *(Row.FENCE_AGAIN, Row.CREATE_TARGET),
+)
+
+
+def going_back(journal: Journal, migration_id: str) -> bool:
+    """Whether a rollback of this migration is under way."""
+    row = journal.step(migration_id, Row.ROLLBACK)
+    return row is not None and row.state == StepState.INTENDED
+
+
+def refuse_while_going_back(journal: Journal, migration_id: str) -> None:
+    """Raises ``Refused`` while a rollback is under way: a retirement must not take the migration away from it."""
+    if going_back(journal, migration_id):
+        raise Refused(
+            f"{migration_id} goes back to its source now, so that is not deleted. Nothing was changed. Let the run of "
+            "topic_rollback end, or trigger topic_rollback again where that has failed."
+        )
 
 
 def begin_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Write down that the migration is rolled back; the migration's verifier is called off."""
     if view.record.in_effect(Row.ROLLBACK):
         ctx.finish(Row.ROLLBACK, {}, state=StepState.UNDONE)  # of a migration that was opened again after it
-    ctx.intend(Row.ROLLBACK, {"type": "free", "why": decision.why})
+    before = view.record.step(Row.ROLLBACK)
+    way = 1 + (int(before.data.get("way", 0)) if before is not None else 0)
+    ctx.intend(Row.ROLLBACK, {"type": rollback_type(view)[0], "why": decision.why, "way": way})
     ctx.ports.verifier.abort()
 
 
@@ -47,6 +73,44 @@ def end_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
     send(ctx, ctx.driven(ctx.producers), ctx.row.target)
     ctx.event("rollback_called_off", {"why": decision.why})
     ctx.finish(Row.ROLLBACK, {"called_off": decision.why}, state=StepState.UNDONE)
+
+
+def call_off_back(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """A way back ends where it began: everybody is on the target, the source is shut."""
+    ctx.event("rollback_called_off", {"why": decision.why})
+    data = {"called_off": decision.why}
+    ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, data, state=StepState.UNDONE.value)
+
+
+def finish_back(ctx: MigrationContext, view: View, decision: Decision) -> None:
+    """Everybody is back on the source. The target keeps its records and is left, shut for everybody."""
+    ctx.outrun(view.record, "the migration is rolled back")
+    held = ctx.record_as_held()
+    target = held.target
+    shut = [view.record.step(row) for row in FENCE_ROWS]
+    ends = [o.end for o in ctx.admin.offsets(target).values()]
+    holds = "an unknown number of" if any(e is None for e in ends) else sum(e or 0 for e in ends)
+    left = [f"topic {target} keeps {holds} record(s): every group has read them; delete it once nobody needs them"]
+    denied = [a for row in shut if row is not None for a in row.data.get("acls_added", ())]
+    if denied:
+        who = ", ".join(sorted({a["principal"] for a in denied}))
+        left.append(f"a DENY keeps {who} from writing to {target}: delete it with the topic")
+    kept = held.step(Row.LENGTHEN_RETENTION)
+    if kept is not None and kept.state.in_effect:
+        put_back(ctx, held.source, kept.data)
+    rows = [*_OF_THE_WAY_FORWARD, *(row_of(Row.SWITCH_GROUP, g) for g in held.policy.groups)]
+    for name in rows:
+        step = held.steps.get(name)
+        if step is not None and step.state.in_effect:
+            ctx.journal.finish(ctx.claim, name, {"undone_by": "went back"}, state=StepState.UNDONE.value)
+    end_waits(ctx, held)
+    found = tell_restored(ctx, ctx.record_as_held(), "rolled back (drain_back)")
+    differs = [*found.differs, *found.unknown] if found is not None else []
+    ctx.event("rolled_back", {"type": "drain_back", "why": decision.why, "left": left, "not_restored": differs})
+    # As in finish_rollback: a try that dies in between is finished by the next.
+    ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
+    data = {"finished_at": ctx.clock.now().isoformat(), "left": left, "not_restored": differs}
+    ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, data)
 
 
 def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:

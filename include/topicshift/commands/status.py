@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from topicshift.adapters.journal import SqlJournal
     from topicshift.core.engine.progress import Mark
-    from topicshift.core.engine.view import Record, TargetFact
+    from topicshift.core.engine.view import FenceFact, Record, SourceFact, TargetFact, Unknown
     from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
@@ -100,11 +100,12 @@ def _describe(
     journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None, dead: str | None, now: datetime
 ) -> dict[str, Any]:
     from topicshift.core.engine import progress
+    from topicshift.core.engine.mirror import live
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
-    known = _record(row, steps)
-    way_back = _rollback(row, known, admin, dead)
-    freeze = _freeze(steps, now)
+    held = _record(row, steps)
+    way_back, known = _rollback(held, admin, dead), live(held)
+    freeze = _freeze(known, now)
     marks = progress.marks(known)
     step = progress.step_under_way(known)
     return {
@@ -125,6 +126,7 @@ def _describe(
         "plan_hash": row.plan_hash,
         "freeze": freeze,
         "rollback": way_back,
+        "going_back": known.mirrored,
         "waits_for": progress.waits_for(known, [(e.kind, e.data) for e in events]),
         "watch": _watch(steps),
         "last_event": _last(events),
@@ -152,11 +154,12 @@ def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
     return record_of(row, steps, policy)
 
 
-def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
+def _freeze(record: Record, now: datetime) -> dict[str, Any] | None:
     """The freeze: since when, how long it was or has been (seconds), and the seconds in which a run may still act."""
     from topicshift.core.engine.freeze import Freeze
+    from topicshift.core.engine.words import Row
 
-    row = next((s for s in steps if s.step == "freeze"), None)
+    row = record.step(Row.FREEZE)
     if row is None:
         return None
     freeze = Freeze.from_data(row.data)
@@ -174,25 +177,29 @@ def _freeze(steps: Sequence[StepRow], now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(row: MigrationRow, known: Record, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
+def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
     """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
     from topicshift.core.engine.back import rollback_type
-    from topicshift.core.engine.view import SourceFact, Unknown, View
+    from topicshift.core.engine.view import Unknown, View
+    from topicshift.core.engine.words import MigrationState, Row
 
-    if row.state == "rolled_back":
-        return {"type": "free", "why": "it was rolled back"}
-    if admin is None and row.state != "retired":
+    if record.state is MigrationState.ROLLED_BACK:
+        done = record.step(Row.ROLLBACK)
+        return {"type": done.data.get("type", "free") if done is not None else "free", "why": "it was rolled back"}
+    if admin is None and record.state is not MigrationState.RETIRED:
         return {"type": None, "why": _NOT_ASKED}
     source: SourceFact | Unknown = Unknown(dead or "it was not asked")
     target: TargetFact | Unknown = source if isinstance(source, Unknown) else Unknown("it was not asked")
+    fence: FenceFact | Unknown = Unknown("it was not asked")
     if admin is not None and dead is None:
         try:
-            source = SourceFact(admin.topic(row.source) is not None)
-            target = _target(admin, known)
+            source = _source(record, admin)
+            fence = _fence(record, admin) if source.exists else fence
+            target = _target(admin, record)
         except TopicshiftError as exc:
             source = Unknown(str(exc))
     now = datetime.now(UTC)
-    kind, why = rollback_type(View(known, now, now, source=source, target=target))
+    kind, why = rollback_type(View(record, now, now, source=source, target=target, fence=fence))
     return {"type": kind, "why": why}
 
 
@@ -209,6 +216,38 @@ def _target(admin: ClusterAdmin, record: Record) -> TargetFact:
     used = total_end(admin.offsets(record.target).values())
     wanted = None if made is None else made.data.get("topic_id")
     return TargetFact(True, used=used, same=wanted is None or same_topic_id(info.topic_id, str(wanted)))
+
+
+def _source(record: Record, admin: ClusterAdmin) -> SourceFact:
+    """Whether the source exists, and is the topic that the migration began with."""
+    from topicshift.core.engine.view import SourceFact
+    from topicshift.core.engine.words import Row
+    from topicshift.core.proof.verification import same_topic_id
+
+    made, seen = record.step(Row.CREATE_TARGET), admin.topic(record.source)
+    known = made.data.get("source_id") if made is not None else None
+    return SourceFact(
+        seen is not None, same=seen is not None and (not known or same_topic_id(seen.topic_id, str(known)))
+    )
+
+
+def _fence(record: Record, admin: ClusterAdmin) -> FenceFact | Unknown:
+    """Whether the source still ends where its fence was taken."""
+    from topicshift.core.engine.view import FenceFact, Unknown
+    from topicshift.core.engine.words import Row
+
+    row = record.step(Row.FENCE)
+    held = row.data.get("record") if row is not None else None
+    if held is None:
+        return Unknown("the fence is not proven")
+    ends, fence = admin.offsets(record.source), {int(p): int(o) for p, o in held["fence_offsets"].items()}
+    unread = [p for p in fence if p not in ends or ends[p].end is None]
+    if unread:
+        return Unknown(f"partitions {unread} of {record.source} cannot be read")
+    other = [
+        f"{record.source}[{p}] ends at {ends[p].end}, fence {o}" for p, o in sorted(fence.items()) if ends[p].end != o
+    ]
+    return FenceFact("; ".join(other))
 
 
 def _why_not(ask: Callable[[], Any]) -> str | None:
@@ -288,7 +327,7 @@ def _page(one: dict[str, Any], out: Console) -> None:
 
 def _state(one: dict[str, Any]) -> str:
     style = {"open": "bold", "done": "green", "retired": "green", "failed": "bold red", "rolled_back": "yellow"}
-    active = ", acting" if one["active"] else ""
+    active = ", going back" if one["going_back"] else ", acting" if one["active"] else ""
     return f"[{style.get(one['state'], 'bold')}]{one['state']}[/]{active}"
 
 

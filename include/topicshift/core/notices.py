@@ -8,16 +8,16 @@ minute: its teller died, perhaps after it had told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from topicshift.core import errors
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.people import person_of
 from topicshift.core.engine.view import StepRecord
-from topicshift.core.engine.words import Ask, Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState, plain_name
 from topicshift.core.rows import EventRow
 
 
@@ -74,7 +74,7 @@ class Seen:
 
 def notices(seen: Seen, now: datetime) -> list[Notice]:
     """Everything that people should have been told, in the order in which it happened; stale ones are left out."""
-    found = [*_questions(seen), *_freeze(seen, now), *_retirement(seen), *_watch(seen), *_failures(seen)]
+    found = [*_questions(seen), *_freezes(seen, now), *_retirement(seen), *_watch(seen), *_failures(seen)]
     return sorted((n for n in found if now - n.at < STALE), key=lambda n: n.at)
 
 
@@ -126,11 +126,18 @@ def _questions(seen: Seen) -> Iterable[Notice]:
         yield Notice(kind, f"{kind}:{ask}:{at.isoformat()}", f"{seen.source}: a person has to answer", text, at)
 
 
-def _freeze(seen: Seen, now: datetime) -> Iterable[Notice]:
-    step = seen.steps.get(Row.FREEZE)
-    if step is None:
-        return
-    freeze, attempt = Freeze.from_data(step.data), step.data.get("attempt", 1)
+def _freezes(seen: Seen, now: datetime) -> Iterable[Notice]:
+    """The freeze of the way forward, and that of each way back, where source and target are exchanged."""
+    back = replace(seen, source=seen.target, target=seen.source)
+    for name, step in seen.steps.items():
+        if plain_name(name) == Row.FREEZE:
+            attempt = step.data.get("attempt", 1)
+            way = name.removesuffix(Row.FREEZE)
+            yield from _freeze(back if way else seen, step, f"{way}{attempt}", now)
+
+
+def _freeze(seen: Seen, step: StepRecord, attempt: str, now: datetime) -> Iterable[Notice]:
+    freeze = Freeze.from_data(step.data)
     began = freeze.started_at
     yield Notice(
         Told.FREEZE_BEGUN,
@@ -155,10 +162,10 @@ def _freeze(seen: Seen, now: datetime) -> Iterable[Notice]:
         yield _end_of_freeze(seen, step, attempt, lasted)
 
 
-def _end_of_freeze(seen: Seen, step: StepRecord, attempt: Any, lasted: timedelta) -> Notice:
+def _end_of_freeze(seen: Seen, step: StepRecord, attempt: str, lasted: timedelta) -> Notice:
     at = datetime.fromisoformat(str(step.data["ended_at"]))
     after = f"after {lasted.total_seconds():.1f} s, at {_time(at)}"
-    if step.state is StepState.DONE:
+    if step.state is StepState.DONE or "undone_by" in step.data:  # undone long after it, by a way back
         return Notice(
             Told.FREEZE_ENDED,
             f"{Told.FREEZE_ENDED}:{attempt}",

@@ -234,14 +234,16 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def _verdict(view: View, proof: Mapping[str, Any], migration: Mapping[str, Any]) -> None:
+    state = migration.get("state")
+    if state == "rolled_back":
+        view.tone, view.headline = WARN, "Rolled back: producers and groups are on the source"
+        view.reason = f"The order proof of the way forward says: {proof.get('verdict')}." if proof else ""
+        return
     if proof:
         view.tone, view.headline = _PROOF.get(str(proof.get("verdict")), (BAD, f"Verdict: {proof.get('verdict')}"))
         view.reason = str(proof.get("reason") or "")
         return
-    state = migration.get("state")
-    if state == "rolled_back":
-        view.tone, view.headline = WARN, "Rolled back: producers and groups are on the source"
-    elif state == "failed":
+    if state == "failed":
         view.tone, view.headline = BAD, "Failed before the proof"
     else:
         view.reason = "There is no order proof yet, so nothing is claimed."

@@ -45,7 +45,7 @@ class ReportingOperator(AdvanceOperator):
         data = next((step.data for step in reversed(found) if step is not None), {})
         kept = {
             k: data[k]
-            for k in ("verdict", "type", "why", "start_by_hand", "not_restored", "topic_id", "deleted_at")
+            for k in ("verdict", "type", "why", "start_by_hand", "not_restored", "left", "topic_id", "deleted_at")
             if k in data
         }
         return {"report": self.evidence_url, "state": done.record.state.value, **kept}
@@ -74,6 +74,7 @@ class ObserveRollback(BaseOperator):
     def execute(self, context: Any) -> Any:
         """Returns the migration id, the type and why."""
         from topicshift.acts.observe import observe
+        from topicshift.core.engine.back import rollback_type
         from topicshift.core.engine.decision import Kind
         from topicshift.core.engine.engine import next_act
 
@@ -83,17 +84,24 @@ class ObserveRollback(BaseOperator):
                 raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
             require_ended(row, context)
             with open_context(context, row.migration_id, take_over=False) as ctx:
-                decision = next_act(observe(ctx, ctx.refresh(), "rollback"))
+                record = ctx.refresh()
+                if record.mirrored:
+                    return self._told(row.migration_id, "drain_back", "it is under way, and goes on")
+                view = observe(ctx, record, "rollback")
+                decision, (kind, why) = next_act(view), rollback_type(view)
             if decision.kind is Kind.STOP:
                 raise Refused(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed. {decision.do}")
             if decision.kind is Kind.WAIT:
                 raise Unreadable(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed.")
-            self.log.info("%s: free: %s", row.migration_id, decision.why)
-            return {"migration_id": row.migration_id, "type": "free", "why": decision.why}
+            return self._told(row.migration_id, kind, why)
+
+    def _told(self, migration: str, kind: str | None, why: str) -> dict[str, Any]:
+        self.log.info("%s: %s: %s", migration, kind, why)
+        return {"migration_id": migration, "type": kind, "why": why}
 
 
 class RollBack(ReportingOperator):
-    """Put everything back on the source and delete the empty target."""
+    """Put everything back on the source, by the type of rollback that holds and that a person has accepted."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(wanted="rollback", **kwargs)
@@ -113,15 +121,19 @@ class FindDue(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns migration ids."""
+        from topicshift.acts.rollback import going_back, refuse_while_going_back
+
         wanted = str(context["params"].get("migration") or "").strip()
         with typed_failures():
             if wanted:
                 row = find_migration(wanted)
                 if row.state != "done":
                     raise Refused(f"{row.migration_id} is {row.state}, not done; its source is not deleted.")
+                with journal() as opened:
+                    refuse_while_going_back(opened, row.migration_id)
                 return [row.migration_id]
             with journal() as opened:
-                rows = [r for r in opened.find() if r.state == "done"]
+                rows = [r for r in opened.find() if r.state == "done" and not going_back(opened, r.migration_id)]
         if not rows:
             raise AirflowSkipException("No finished migration has a source left to retire.")
         return [r.migration_id for r in rows]
@@ -138,6 +150,14 @@ class RetireOperator(ReportingOperator):
         self.skip_waiting = skip_waiting
         if skip_waiting:
             self.patience_s = 0.0
+
+    def context_of(self, context: Any) -> AbstractContextManager[MigrationContext]:
+        """The migration of this task, unless it goes back at the moment."""
+        from topicshift.acts.rollback import refuse_while_going_back
+
+        with journal() as opened:
+            refuse_while_going_back(opened, self.migration)
+        return super().context_of(context)
 
     def _link(self, ctx: MigrationContext) -> None:
         if ctx.row.state == "retired":

@@ -200,9 +200,10 @@ class _Teller:
 
     def _waiting(self, journal: Journal, now: datetime, rarely: bool) -> bool:
         from topicshift.core.engine.words import Row, StepState
+        from topicshift_airflow.abandoned import way_under_way
         from topicshift_airflow.notices import waiting
 
-        row = journal.step(self._migration_id, Row.FREEZE)
+        row = journal.step(self._migration_id, way_under_way(journal, self._migration_id) + Row.FREEZE)
         before, self._freeze = self._freeze, row.state if row is not None else ""
         if not rarely and self._freeze == before and self._freeze not in (StepState.INTENDED, StepState.UNDOING):
             return False

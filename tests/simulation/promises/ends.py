@@ -129,6 +129,8 @@ def ends_tidily(facts: Facts) -> Iterator[Violation]:
         wanted = ["arm", "lengthen_retention"]
         if e["state"] == "rolled_back":
             wanted += ["create_target", "freeze", "fence", "wide_deny"]
+        if e["state"] == "done" and rows.get((e["migration"], "rollback")) == "intended":
+            yield Violation("untidy", "the migration is done, and a rollback of it was begun and not ended", e.at)
         left = [step for step in wanted if rows.get((e["migration"], step), "undone") != "undone"]
         if left:
             yield Violation("untidy", f"the migration is {e['state']}, and of it is left: {', '.join(left)}", e.at)
@@ -145,6 +147,17 @@ def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
         yield Violation("calm", f"a rollback was asked for in time, and the migration is {facts.end['state']}")
 
 
+def calm_goes_back(facts: Facts) -> Iterator[Violation]:
+    """Where nothing else goes wrong, a rollback that is asked for once everybody has moved takes place."""
+    asked = facts.hand("rollback_asked")
+    odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
+    moved = [e.at for e in facts.events if e.what == "row" and e["step"] == "order_proof"]
+    if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0]:
+        return
+    if facts.end["state"] not in ("rolled_back", "retired"):
+        yield Violation("calm", f"a rollback was asked for, and the migration is {facts.end['state']}", facts.end.at)
+
+
 RULES = (
     approved_as_shown,
     done_is_proven,
@@ -155,5 +168,6 @@ RULES = (
     calm_moves_everybody,
     ends_tidily,
     free_is_rolled_back,
+    calm_goes_back,
 )
 """Every rule of this module."""

@@ -87,6 +87,24 @@ def own_duplicates(facts: Facts) -> Iterator[Violation]:
             seen[record] = e
 
 
+def nobody_is_rewound(facts: Facts) -> Iterator[Violation]:
+    """A group that goes back gets no record of the source again, unless somebody reset its commits after that."""
+    for group, events in facts.delivered.items():
+        back = [
+            e.at
+            for e in facts.events
+            if e.what == "row" and e["step"].startswith("back") and e["step"].endswith(f".switch_consumer:{group}")
+        ]
+        resets = [e.at for e in facts.events if e.what == "hand" and e["hand"] in ("group_reset", "commits_expired")]
+        if not back or any(at >= back[0] for at in resets):
+            continue
+        before = {(e["topic_id"], e["partition"], e["offset"]) for e in events if e.at < back[0]}
+        for e in events:
+            again = (e["topic_id"], e["partition"], e["offset"]) in before
+            if again and e.at >= back[0] and e["topic"] == facts.source:
+                yield Violation("rewound", f"group {group} went back, and got {e['key']}#{e['seq']} again", e.at)
+
+
 def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
     """A group is released, and (drain_first) producers are pointed, only when all up to the fence was read in truth."""
     for fence in fences_of(facts):
@@ -134,6 +152,7 @@ RULES = (
     order_of_keys,
     nothing_lost,
     own_duplicates,
+    nobody_is_rewound,
     nothing_unread_at_release,
     released_have_read,
 )

@@ -197,7 +197,7 @@ class _Cluster(Admin):
     ("records", "source", "target", "kind", "wanted"),
     [
         (0, object(), "xyz", "free", 0),
-        (7, object(), "xyz", "drain_back", 0),
+        (7, object(), "xyz", "forward_only", 0),
         (7, None, "xyz", "forward_only", 0),
         (None, object(), "xyz", None, 4),
         (0, object(), "another", "forward_only", 0),
@@ -225,3 +225,22 @@ def test_status_computes_the_type_of_rollback_live(
     code, out, _ = run("status", "payments", "--json", "--bootstrap-server", "b:1")
     [one] = json.loads(out)["migrations"]
     assert (code, one["rollback"]["type"]) == (wanted, kind)
+
+
+@pytest.mark.parametrize(("fence", "kind"), [(7, "drain_back"), (6, "forward_only")])
+def test_status_offers_to_drain_back_once_everybody_is_on_the_target(
+    fence: int, kind: str, journal: SqlJournal, migration: Claim, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+
+    monkeypatch.setattr(_Cluster, "records", 7)
+    monkeypatch.setattr(_Cluster, "source", object())
+    monkeypatch.setattr(admin, "KafkaAdmin", _Cluster)
+    groups = [c["group"] for c in journal.current(migration.migration_id).spec.get("consumers", ())]
+    rows = ["fence", "verification", "switch_producers", *(f"switch_consumer:{g}" for g in groups)]
+    for row in rows:
+        journal.intend(migration, row, {"record": {"fence_offsets": {"0": fence}}} if row == "fence" else {})
+        journal.finish(migration, row, {})
+    _, out, _ = run("status", "payments", "--json", "--bootstrap-server", "b:1")
+    [one] = json.loads(out)["migrations"]
+    assert one["rollback"]["type"] == kind, one["rollback"]

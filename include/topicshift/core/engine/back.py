@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from topicshift.core.engine.again import unseen
 from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.view import Record, TargetFact, Unknown, View, Whereabouts
-from topicshift.core.engine.where import arrived, driven, named, seen
+from topicshift.core.engine.where import arrived, driven, named, seen, switched
 from topicshift.core.engine.words import Act, Ask, Fact, MigrationState, Row, StepState
 
 RESUME = Table()
@@ -135,17 +136,17 @@ def _touched(record: Record) -> bool:
     return _begun(record) and record.in_effect(Row.FREEZE)
 
 
-@ROLLBACK.rule(lambda r: not _begun(r), Fact.TARGET, Fact.SOURCE)
-def rollback_free(view: View) -> Decision | None:
-    """A rollback begins only while nothing was written to the target."""
+@ROLLBACK.rule(lambda r: not _begun(r), Fact.TARGET, Fact.SOURCE, Fact.FENCE)
+def rollback_begun(view: View) -> Decision | None:
+    """A rollback begins with a person's yes to exactly the type that holds."""
     record = view.record
     if record.state is MigrationState.ROLLED_BACK:
         return over("it was rolled back")
     kind, why = rollback_type(view)
-    if kind == "free":
+    if kind in ("free", "drain_back"):
         asked = answered(view, Ask.ROLLBACK, f"the rollback of the type {kind} has to be accepted: {why}")
         return _called_off_here(view) or asked or act(Act.BEGIN_ROLLBACK, why)
-    return wait(why) if kind is None else stop("Refused", f"rollback is not free ({kind}): {why}")
+    return wait(why) if kind is None else stop("Refused", f"there is no way back ({kind}): {why}")
 
 
 def _called_off_here(view: View) -> Decision | None:
@@ -162,6 +163,11 @@ def _called_off_here(view: View) -> Decision | None:
 ROLLBACK_TYPES: Final[Mapping[str, str]] = {
     "free": "Producers and groups go back to `{source}`, every DENY goes, the retention of `{source}` is what it was "
     "before, and `{target}` is deleted if this migration made it and it is empty.",
+    "drain_back": "The protocol runs with source and target exchanged, at once: a window is not waited for. A gate "
+    "waits until the groups are near the end of `{target}`. Then producers stop for the freeze budget at most, "
+    "`{target}` is fenced, each group reads it up to that fence, producers go on with `{source}`, and groups resume "
+    "there at the offsets of their drain certificates. The order of each key is kept. `{target}` keeps its records, "
+    "shut for everybody by a DENY, and is not deleted.",
 }
 """What a rollback of each type does, for a person who is asked; names of the topics are to be filled in."""
 
@@ -183,9 +189,37 @@ def rollback_type(view: View) -> tuple[str | None, str]:
         return "forward_only", lost
     if view.target.used is None:
         return None, "the target could not be read"
-    if view.target.used:
-        return "drain_back", f"the target holds {view.target.used} records, which going back would leave behind"
-    return "free", "nothing was ever written to the target"
+    return (
+        _with_records(view, view.target.used)
+        if view.target.used
+        else ("free", "nothing was ever written to the target")
+    )
+
+
+def _with_records(view: View, used: int) -> tuple[str | None, str]:
+    record, holds = view.record, f"the target holds {used} record(s)"
+    open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
+    if not switched(record) or open_:
+        still = ", ".join(open_) or "some producer"
+        return "forward_only", f"{holds}, which {still} would never see: every producer and group has to be there first"
+    if record.in_effect(Row.SCREAM_TEST):
+        return (
+            "forward_only",
+            f"{holds}, and nobody may read or write the source during its scream test: end that first",
+        )
+    if unseen(record) != 0:
+        return (
+            "forward_only",
+            f"{holds}, and records came to the source after its fence (strays.json): groups that go back would get "
+            "them after later ones",
+        )
+    if not all(record.done(Row.VERIFICATION, s) for s in record.certificates):
+        return "forward_only", f"{holds}, and no certificate says where every group stood on the source"
+    if isinstance(view.fence, Unknown):
+        return None, f"whether the source still ends at its fence cannot be told: {view.fence.why}"
+    if view.fence.broken:
+        return "forward_only", f"{holds}, and the source was written to: {view.fence.broken}"
+    return "drain_back", f"{holds}, which every group reads before it goes back"
 
 
 def _target_lost(record: Record, target: TargetFact) -> str:

@@ -78,9 +78,9 @@ def target_stands(view: View) -> Decision | None:
 # -------------------------------------------------------------------------------------------- before the freeze
 
 
-@rule(before_freeze, Fact.POLICY, step=Step.STOP_PRODUCERS)
+@rule(lambda r: before_freeze(r) and not r.mirrored, Fact.POLICY, step=Step.STOP_PRODUCERS)
 def policy_allows(view: View) -> Decision | None:
-    """No freeze begins for what the installation policy does not allow by now."""
+    """No freeze begins for what the installation policy does not allow by now; it keeps nobody from going back."""
     return against_policy(view, partial(stop, "Refused"))
 
 
@@ -157,7 +157,7 @@ def retention_kept(view: View) -> Decision | None:
     return None
 
 
-@rule(before_freeze, Fact.VERIFIER, Fact.GATE, step=Step.STOP_PRODUCERS)
+@rule(lambda r: before_freeze(r) and not r.mirrored, Fact.VERIFIER, Fact.GATE, step=Step.STOP_PRODUCERS)
 def verifier_started(view: View) -> Decision | None:
     """The verifier is armed before the fence, so that no JVM has to start while producers stand still; anew where it
     has died meanwhile."""
@@ -193,6 +193,8 @@ def gate(view: View) -> Decision | None:
 
 
 def _verifier_waits(view: View) -> list[str]:
+    if view.record.mirrored:
+        return []  # whoever advances a way back reads what is left by itself
     found = view.verifier
     if isinstance(found, Unknown):
         return [f"the armed drain verifier cannot be looked at: {found.why}"]

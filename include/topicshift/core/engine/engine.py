@@ -12,6 +12,7 @@ from typing import Final, Literal
 from topicshift.core.engine.back import RESUME, ROLLBACK
 from topicshift.core.engine.decision import Decision, Rule, Table, wait
 from topicshift.core.engine.forward import FORWARD
+from topicshift.core.engine.mirror import in_names
 from topicshift.core.engine.retire import RETIRE
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Fact, Row, StepState
@@ -29,6 +30,8 @@ RULES: Final[dict[str, list[Rule]]] = {
 
 def table_of(record: Record, wanted: Wanted) -> str:
     """Which table decides: what was begun and is not finished goes before what is wanted."""
+    if record.mirrored and wanted == "rollback":
+        wanted = "forward"  # going back after the switch is going forward with source and target exchanged
     if record.at(Row.ROLLBACK) is StepState.INTENDED:
         return "rollback"
     if record.at(Row.FREEZE) is StepState.UNDOING:
@@ -57,7 +60,8 @@ def next_act(view: View) -> Decision:
     for rule in _in_play(view.record, view.wanted):
         decision = rule.decide(view)
         if decision is not None:
-            return replace(decision, rule=rule.name, step=decision.step or rule.step)
+            why, do = (in_names(view.record, text) for text in (decision.why, decision.do))
+            return replace(decision, why=why, do=do, rule=rule.name, step=decision.step or rule.step)
     return wait("no rule has anything to say")
 
 

@@ -39,6 +39,23 @@ def ended(view: View) -> Decision | None:
     return over(f"the migration is {view.record.state.value}")
 
 
+@ALWAYS.rule(lambda r: r.mirrored and not r.in_effect(Row.FREEZE) and not r.in_effect(Row.SWITCH_PRODUCERS))
+def back_called_off(view: View) -> Decision | None:
+    """A way back whose freeze has ended, or that is called off before it, leaves everything as it found it."""
+    record = view.record
+    row = record.step(Row.FREEZE)
+    if row is None and view.wanted != "resume":
+        return None
+    why = "it was asked for" if row is None else str(row.data.get("why") or "the freeze has ended")
+    if not record.in_effect(Row.FIRST_DENY):
+        return act(Act.SHUT_SOURCE, f"the way back is called off: {why}")
+    if record.in_effect(Row.LENGTHEN_RETENTION):
+        return act(Act.RESTORE_RETENTION, f"the way back is called off: {why}")
+    if record.in_effect(Row.ARM):
+        return act(Act.DISARM, f"the way back is called off: {why}")
+    return act(Act.CALL_OFF_BACK, why)
+
+
 @ALWAYS.rule(lambda r: r.at(Row.FREEZE) is StepState.UNDONE)
 def resumed_here(view: View) -> Decision | None:
     """An advancer that saw its freeze end does not begin another one by itself."""
@@ -83,6 +100,12 @@ def nothing_to_resume(view: View) -> Decision | None:
 def switch_intended(view: View) -> Decision | None:
     """The point of no timer: written down before the first producer is pointed to the target."""
     return act(Act.INTEND_SWITCH, "the fence holds and everybody is stopped")
+
+
+@AFTER.rule(lambda r: r.mirrored and switching(r) and r.in_effect(Row.FIRST_DENY), step=Step.SWITCH_PRODUCERS)
+def source_opened(view: View) -> Decision | None:
+    """On the way back the DENY of the way forward is gone at every broker before anybody is pointed there."""
+    return retell(view, Act.OPEN_SOURCE, "producers go back to it", "the DENY to be gone at every broker")
 
 
 @AFTER.rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)
@@ -173,6 +196,8 @@ def _group(view: View, consumer: Member) -> Decision:
                 Act.SEED_GROUP, f"group {group} has no offset on {fact.unseeded} partition(s) of the target", group
             )
         return wait(f"group {group} has no committed offset on {fact.unseeded} partition(s) of the target")
+    if view.record.mirrored and fact.unseeded and not fact.where.runs_on("target"):
+        return _offsets_set_again(view, group, fact)
     where = f"group {group} is {fact.where.status}" + (f" on the {fact.where.side}" if fact.where.side else "")
     text = where + (f" ({fact.where.reason})" if fact.where.reason else "")
     if consumer.manual:
@@ -199,6 +224,8 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
             return wait(f"group {group} still has {fact.members} member(s); stop them")
     elif _to_stop(consumer, fact):
         return _stopped(view, consumer, fact)
+    elif view.record.mirrored and not consumer.seeded and fact.unseeded != 0:
+        return _offsets_set_again(view, group, fact)
     return act(Act.RELEASE_GROUP, f"group {group} has drained the source", group)
 
 
@@ -217,6 +244,19 @@ def _stopped(view: View, consumer: Member, fact: GroupFact) -> Decision:
     return retell(view, Act.STOP_GROUP, text, text, group)
 
 
+def _offsets_set_again(view: View, group: str, fact: GroupFact) -> Decision:
+    """A group goes back to the offsets of its certificate; where they are not these any more, they are set again.
+
+    Brokers take them of a group without members alone, so it leaves for a moment.
+    """
+    if fact.unseeded is None or fact.members is None:
+        return wait(f"the offsets or the members of group {group} cannot be read")
+    gone = f"group {group} has no offset, or a lower one than its certificate, on {fact.unseeded} partition(s)"
+    if fact.members:
+        return retell(view, Act.PAUSE_GROUP, f"{gone}, so it leaves for a moment", f"group {group} to leave", group)
+    return act(Act.SEED_GROUP, f"{gone}: they are set again", group)
+
+
 # ------------------------------------------------------------------------------------------------------- the end
 
 
@@ -226,7 +266,7 @@ def pause_kept_at_the_end(view: View) -> Decision | None:
     return wait(why_paused(view.record))
 
 
-@AFTER.rule(all_moved, Fact.ORDER_PROOF, step=Step.VERIFY)
+@AFTER.rule(lambda r: all_moved(r) and not r.mirrored, Fact.ORDER_PROOF, step=Step.VERIFY)
 def order_proven(view: View) -> Decision | None:
     """Spark reads both topics: nothing lost, nothing crossed."""
     proof = view.order_proof
@@ -260,6 +300,12 @@ def retention_put_back(view: View) -> Decision | None:
 def disarmed(view: View) -> Decision | None:
     """Participants follow at leisure again."""
     return act(Act.DISARM, "the migration ends")
+
+
+@AFTER.rule(lambda r: all_moved(r) and r.mirrored, step=Step.VERIFY)
+def went_back(view: View) -> Decision | None:
+    """The end of a way back: the migration is rolled back."""
+    return act(Act.FINISH_BACK, "every producer and every group is back")
 
 
 @AFTER.rule(all_moved, step=Step.VERIFY)

@@ -185,6 +185,9 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
     asked = row is not None and row.data.get("substance") == substance and row.state.in_effect
     if asked and row is not None and row.state is StepState.DONE:
         return None
+    if record.mirrored:
+        why = f"what {who} has left is read"
+        return retell(view, Act.READ_TAILS, why, f"reading what {who} has left", subject)
     if isinstance(verifier, Unknown):
         return wait(f"the verifier's answer for {who} cannot be read: {verifier.why}")
     verdict = verifier.answers.get(substance)
@@ -207,7 +210,7 @@ def _verified(view: View, subject: str, substance: str, who: str) -> Decision | 
     return retell(view, Act.REQUEST_VERIFICATION, f"{waits} has not come", waits, subject)
 
 
-@rule(fenced, Fact.POLICY, step=Step.SWITCH_PRODUCERS)
+@rule(lambda r: fenced(r) and not r.mirrored, Fact.POLICY, step=Step.SWITCH_PRODUCERS)
 def policy_still_allows(view: View) -> Decision | None:
     """Producers resume on the source where the installation policy was tightened in the freeze."""
     return against_policy(view, partial(resume, "Refused"))

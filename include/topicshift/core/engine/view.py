@@ -91,7 +91,8 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """A migration as its journal has it."""
+    """A migration as its journal has it. ``way``: on a way back, with source and target
+    exchanged, what stands before the names of its rows."""
 
     migration_id: str
     source: str
@@ -102,6 +103,7 @@ class Record:
     policy: Policy
     steps: Mapping[str, StepRecord] = field(default_factory=dict)
     epoch: int = 0
+    way: str = ""
 
     def step(self, row: Row, subject: str = "") -> StepRecord | None:
         """The row, None where it was never written."""
@@ -124,6 +126,11 @@ class Record:
         """Whether something of the row may be in effect."""
         state = self.at(row, subject)
         return state is not None and state.in_effect
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether this is a way back: what it calls the source is the target of the migration."""
+        return bool(self.way)
 
     @cached_property
     def in_play(self) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -245,8 +252,9 @@ class DenyFact:
 
 @dataclass(frozen=True)
 class GroupFact:
-    """A consumer group. ``members`` (live ones) and ``unseeded`` (partitions of the target without a commit) are None
-    where they were not counted. ``beyond``: commits on the target beyond its log start, in words.
+    """A consumer group. ``members`` (live ones) and ``unseeded`` (partitions of the target without a commit, on a way
+    back also those with a lower one than the certificate's) are None where they were not counted. ``beyond``: commits
+    on the target beyond its log start, in words.
     """
 
     where: Whereabouts

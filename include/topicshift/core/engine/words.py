@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,6 +60,8 @@ class Row(StrEnum):
     SWITCH_PRODUCERS = "switch_producers"
     WIDE_DENY = "wide_deny"
     TARGET_DENY = "target_deny"
+    FIRST_DENY = "first_deny"
+    """No row of the journal: both DENYs of the way forward, as the way back has to lift them."""
     SWITCH_GROUP = "switch_consumer"
     ORDER_PROOF = "order_proof"
     ROLLBACK = "rollback"
@@ -78,6 +81,19 @@ READ_ONLY_ROWS: Final = frozenset(
 )
 """Rows that record an observation, an answer or a person's order. Every other row changes something and makes its
 migration active."""
+
+
+_OF_A_WAY_BACK: Final = re.compile(r"back\d+\.")
+
+
+def way_of(number: int) -> str:
+    """What stands before the names of rows of the n-th way back, see :mod:`topicshift.core.engine.mirror`."""
+    return f"back{number}."
+
+
+def plain_name(step: str) -> str:
+    """The name of a journal row without its way back."""
+    return _OF_A_WAY_BACK.sub("", step, count=1) if _OF_A_WAY_BACK.match(step) else step
 
 
 def row_of(row: Row, subject: str = "") -> str:
@@ -156,6 +172,11 @@ class Act(StrEnum):
     STOP_ON_TARGET = "stop_on_target"
     DENY_TARGET = "deny_target"
     END_ROLLBACK = "end_rollback"
+    OPEN_SOURCE = "open_source"
+    SHUT_SOURCE = "shut_source"
+    PAUSE_GROUP = "pause_group"
+    CALL_OFF_BACK = "call_off_back"
+    FINISH_BACK = "finish_back"
     RETURN_GROUP = "return_group"
     RESTORE_RETENTION = "restore_retention"
     DELETE_TARGET = "delete_target"
@@ -284,7 +305,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
     Step.SWITCH_PRODUCERS: StepDoc(
         "producers go on with the target; a person approves the certificate first, if the spec wants it",
         "each runs on the target, none on the source; the source still ends at the fence",
-        "free until the first record in the target",
+        "`topic_rollback`: `free` until the first record in the target",
         "every producer to write to the target",
         {
             Row.SWITCH_PRODUCERS: "producers on the target",
@@ -295,14 +316,14 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
     Step.SWITCH_CONSUMERS: StepDoc(
         "each group gets its offsets on the target at the log start, then reads there",
         "members and offsets on every partition of the target",
-        "`topic_rollback` while it is free; after that forward",
+        "`topic_rollback`: `free` while the target is empty, `drain_back` once every group reads it",
         "every group to read the target",
         {Row.SWITCH_GROUP: "group on the target"},
     ),
     Step.VERIFY: StepDoc(
         "Spark over both topics",
         "nothing lost, no key crossed, duplicates counted",
-        "-",
+        "`topic_rollback` (`drain_back`), until the source is deleted",
         "the proof of order over both topics",
         {Row.ORDER_PROOF: "order proof"},
     ),
@@ -320,6 +341,7 @@ BESIDE: Final[Mapping[Row, tuple[str, str]]] = {
     Row.ROLLBACK: ("rollback", "producers and groups back on the source"),
     Row.TARGET_DENY: ("rollback", "DENY on the target"),
     Row.WATCH: ("watch", "what the watch over the source has found"),
+    Row.FIRST_DENY: ("rollback", "DENY of the way forward"),
     Row.QUESTION: ("question", "a person's answer"),
     Row.PAUSE: ("order", "nothing new is begun"),
     Row.POSTPONE: ("order", "no freeze before its time"),
@@ -334,8 +356,11 @@ _TOLD: Final = {
 
 def told(name: str) -> tuple[str, str]:
     """The step of a journal row, and its words, for a person; a name that is no row's stands for itself."""
-    row, _, subject = name.partition(":")
+    plain = plain_name(name)
+    row, _, subject = plain.partition(":")
     step, words = _TOLD.get(row, (name, ""))  # type: ignore[call-overload]
+    if words and plain != name:
+        words = f"{words}, on the way back"
     return step, f"{words}: {subject}" if words and subject else words
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState, label
+from topicshift.core.engine.words import READ_ONLY_ROWS, MigrationState, StepState, label, plain_name
 from topicshift.core.rows import Claim, EventRow, MigrationRow, Seat
 
 
@@ -38,7 +38,7 @@ def step_state(state: str) -> StepState:
 
 def is_acting(step: str) -> bool:
     """Whether the intent of this step makes its migration active. What follows a colon names its subject."""
-    return step.split(":", 1)[0] not in READ_ONLY_ROWS
+    return plain_name(step).split(":", 1)[0] not in READ_ONLY_ROWS
 
 
 def is_closed(state: str, active: bool) -> bool:

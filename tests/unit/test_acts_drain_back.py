@@ -1,0 +1,193 @@
+"""Going back after the switch: the protocol with source and target exchanged, on rows of the same migration."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.world import SOURCE, TARGET, World
+
+from topicshift.acts.rollback import refuse_while_going_back
+from topicshift.core.engine.words import Ask, Row, Step
+from topicshift.core.errors import Refused
+from topicshift_airflow.operators import end
+
+ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+GROUPS = ("ledger-g", "fraud-g")
+
+
+def moved(w: World, records: int = 4) -> World:
+    """Everybody is on the target, which holds records that both groups have read."""
+    w.advanced()
+    w.write(TARGET, 1, records)
+    for group in GROUPS:
+        w.drain(group, TARGET)
+    return w
+
+
+def is_back(w: World) -> None:
+    """Everybody is on the source, as it was before; the target keeps its records, shut for everybody."""
+    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
+    assert not w.journal.current(w.claim.migration_id).active
+    assert w.where() == {(SOURCE, True)}
+    assert w.acls() == w.before
+    assert {a.principal for a in w.acls(TARGET) if a.permission == "DENY"} >= {"User:*"}
+    assert w.cluster.topic(TARGET) is not None
+    for group in GROUPS:
+        assert w.apps.topic[group.removesuffix("-g")] == SOURCE
+        assert {p: o for (t, p), o in w.cluster._groups[group].commits.items() if t == SOURCE} == {0: 10, 1: 10, 2: 10}
+    for row in (Row.FENCE, Row.WIDE_DENY, Row.SWITCH_PRODUCERS, Row.CREATE_TARGET):
+        assert w.state(row) == "undone"
+    assert w.data(Row.ROLLBACK)["not_restored"] == []
+
+
+@ORDERS
+def test_everybody_goes_back_and_nothing_is_left_unread(cutover: str) -> None:
+    w = moved(World(cutover=cutover))
+    asking = w.asks(wanted="rollback")
+    assert asking.ask is Ask.ROLLBACK and asking.about["rollback"] == "drain_back"
+    assert "the target holds 4 record(s)" in asking.decision.why
+    w.advanced(wanted="rollback")
+    is_back(w)
+    assert w.state(Row.ROLLBACK) == "done"
+    (topic,) = w.data(Row.ROLLBACK)["left"][:1]
+    assert topic.startswith(f"topic {TARGET} keeps 4 record(s)")
+    assert {"back1-fence.json", "back1-before.json", "fence.json"} <= set(w.evidence.names(w.claim.migration_id))
+
+
+@ORDERS
+def test_a_group_reads_what_is_left_in_the_target_before_it_goes_back(cutover: str) -> None:
+    w = moved(World(cutover=cutover))
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    w.cluster.commit("fraud-g", TARGET, {1: 3})
+    said = w.waits(wanted="rollback", patience_s=1)
+    assert "fraud-g" in said
+    assert w.apps.topic["fraud"] == TARGET
+    w.drain("fraud-g", TARGET)
+    w.advanced(wanted="rollback")
+    is_back(w)
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(0, 90), max_size=3))
+def test_killed_anywhere_it_ends_the_same(cutover: str, at: list[int]) -> None:
+    w = moved(World(cutover=cutover))
+    w.answer(w.asks(wanted="rollback"))
+    w.until_done(at, wanted="rollback")
+    is_back(w)
+
+
+@ORDERS
+@pytest.mark.parametrize("lower", [None, 2])
+def test_offsets_that_went_are_set_again_at_the_certificate_and_never_at_the_log_start(
+    lower: int | None, cutover: str
+) -> None:
+    """They expired, or somebody set them back."""
+    w = moved(World(cutover=cutover))
+    for group in GROUPS:
+        held = w.cluster._groups[group].commits
+        for key in [k for k in held if k[0] == SOURCE]:
+            if lower is None:
+                del held[key]
+            else:
+                held[key] = lower
+    stop = w.apps.stop
+
+    def left(ctx: Any, participants: Any) -> None:
+        stop(ctx, participants)
+        for p in participants:
+            if p.group is not None:
+                w.leave(p.group)
+
+    w.apps.stop = left  # type: ignore[method-assign]
+    w.advanced(wanted="rollback")
+    is_back(w)
+
+
+def test_no_way_back_where_the_source_was_written_to() -> None:
+    w = moved(World())
+    w.write(SOURCE)
+    with pytest.raises(Refused, match=r"forward_only.*the source was written to"):
+        w.advance(wanted="rollback")
+    assert w.where() == {(TARGET, True)}
+
+
+def test_no_way_back_before_every_group_reads_the_target() -> None:
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.write(TARGET)
+    with pytest.raises(Refused, match=r"forward_only.*which ledger-g, fraud-g would never see"):
+        w.advance(wanted="rollback")
+
+
+@ORDERS
+def test_a_freeze_that_outlasts_its_budget_leaves_everybody_on_the_target_and_the_source_shut(cutover: str) -> None:
+    w = moved(World(cutover=cutover))
+    acls = w.acls()
+    w.answer(w.asks(wanted="rollback"))
+    w.apps.deaf.add("billing")
+    outcomes = []
+    for _ in range(60):
+        try:
+            outcomes.append(w.advance(wanted="rollback", patience_s=5))
+        except Exception as error:
+            outcomes.append(error)
+            break
+        w.clock.advance(5)
+    assert "called off" in str(outcomes[-1]) or "back on the source" in str(outcomes[-1]), outcomes[-1]
+    w.apps.deaf.clear()
+    w.tick()
+    if w.state(Row.ROLLBACK) == "intended":
+        with pytest.raises(Exception, match="called off"):
+            w.advance(wanted="rollback")
+    assert w.state(Row.ROLLBACK) == "undone"
+    assert w.where() == {(TARGET, True)} and w.acls() == acls
+    assert w.journal.current(w.claim.migration_id).state == "done"
+    w.clock.advance(timedelta(minutes=1).total_seconds())
+    w.advanced(wanted="rollback")
+    is_back(w)
+    assert w.data(Row.ROLLBACK)["way"] == 2
+
+
+def test_it_is_called_off_on_request_before_anybody_is_stopped() -> None:
+    w = moved(World())
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    assert "no freeze" in w.advanced(wanted="resume").why
+    assert w.state(Row.ROLLBACK) == "undone" and w.where() == {(TARGET, True)}
+
+
+def test_a_retirement_does_not_take_a_migration_away_that_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = moved(World())
+    refuse_while_going_back(w.journal, w.claim.migration_id)
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    with pytest.raises(Refused, match="goes back to its source now"):
+        refuse_while_going_back(w.journal, w.claim.migration_id)
+    monkeypatch.setattr(end, "journal", lambda: nullcontext(w.journal))
+    monkeypatch.setattr(end, "find_migration", lambda name: w.journal.current(name))
+    find = end.FindDue(task_id="find_due")
+    with pytest.raises(AirflowSkipException):
+        find.execute({"params": {}})
+    with pytest.raises(AirflowFailException, match="goes back to its source now"):
+        find.execute({"params": {"migration": w.claim.migration_id}})
+    task = end.RetireOperator(task_id="check", migration=w.claim.migration_id)
+    with pytest.raises(Refused, match="goes back to its source now"):
+        task.context_of({})
+    w.advanced(wanted="rollback")
+    is_back(w)
+
+
+def test_words_for_people_name_the_topics_by_their_names() -> None:
+    w = moved(World())
+    w.answer(w.asks(wanted="rollback"))
+    w.apps.deaf.add("billing")
+    said = w.waits(wanted="rollback", patience_s=1)
+    assert f"billing is running on {TARGET}" in said and "the source" not in said
