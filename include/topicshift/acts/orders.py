@@ -225,9 +225,10 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
     if kind is None:
         return Prospect((), f"Which way back holds cannot be told: {why}.", unknown=True)
     if kind != "free":
+        back = "`topic_rollback` goes back, with the target drained; " if kind == "drain_back" else ""
         return Prospect(
             (),
-            f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: `topicshift advance "
+            f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: {back}`topicshift advance "
             f"{record.migration_id}` goes on; `topicshift close {record.migration_id}` gives both topics free, and "
             "names what is left to do by hand.",
         )
