@@ -225,7 +225,7 @@ def test_where_named_people_decide_an_abort_is_refused_before_anything_is_done()
 def test_after_the_switch_an_abort_says_which_way_is_left() -> None:
     w = switched()
     w.write(TARGET, records=3)
-    with pytest.raises(Refused, match=r"drain_back.*topicshift advance.*topicshift close"):
+    with pytest.raises(Refused, match=r"forward_only.*topicshift advance.*topicshift close"):
         orders.abort(w.context(), "x", 60.0)
     assert w.where() == {(TARGET, True)}
     assert w.events("abort") == []
