@@ -30,7 +30,7 @@ def command(
     journal_url: str | None,
 ) -> int:
     """Close one migration. See the help text."""
-    from topicshift.acts.close import close, leftovers
+    from topicshift.acts.close import all_leftovers, close
     from topicshift.acts.orders import close_prospect
 
     with open_context(migration, journal_url, kafka_config) as ctx:
@@ -38,7 +38,7 @@ def command(
         if what:
             record = ctx.refresh()
             prospect = close_prospect(ctx, record, even_frozen=even_frozen)
-            said = {"migration": record.migration_id, "state": record.state.value, "left": leftovers(ctx, record)}
+            said = {"migration": record.migration_id, "state": record.state.value, "left": all_leftovers(ctx, record)}
             said |= prospect.values()
         else:
             said = close(ctx, reason, even_frozen=even_frozen)
