@@ -127,13 +127,16 @@ RETIRE: dict[str, Any] = {"retire_after_s": 50.0, "scream_s": 20.0, "required": 
 FENCED = row(30.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
 
 
+BACK: Line = (11.0, "person", "answered", {"question": "rollback.approve", "said": "yes", "shown": "{}"})
+
+
 def transaction(at: float, state: str) -> Line:
     return at, "nightly", "transaction", {"topic_id": "A", "state": state}
 
 
 PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("free_is_rolled_back", [hand(10.0, "rollback_asked")], {}),
-    ("calm_goes_back", [row(9.0, "order_proof"), hand(10.0, "rollback_asked")], {}),
+    ("calm_goes_back", [row(9.0, "order_proof"), hand(10.0, "rollback_asked"), BACK], {}),
     ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
     ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
     ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),

@@ -228,9 +228,9 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
         back = "`topic_rollback` goes back, with the target drained; " if kind == "drain_back" else ""
         return Prospect(
             (),
-            f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: {back}`topicshift advance "
-            f"{record.migration_id}` goes on; `topicshift close {record.migration_id}` gives both topics free, and "
-            "names what is left to do by hand.",
+            f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: {back}"
+            f"`topicshift advance {record.migration_id}` goes on; `topicshift close {record.migration_id}` gives both "
+            "topics free, and names what is left to do by hand.",
         )
     lines = []
     if record.freeze is not None:

@@ -148,11 +148,14 @@ def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
 
 
 def calm_goes_back(facts: Facts) -> Iterator[Violation]:
-    """Where nothing else goes wrong, a rollback that is asked for once everybody has moved takes place."""
+    """Where nothing else goes wrong, a rollback that a person has said yes to once everybody has moved takes place."""
     asked = facts.hand("rollback_asked")
     odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
     moved = [e.at for e in facts.events if e.what == "row" and e["step"] == "order_proof"]
-    if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0]:
+    yes = [
+        e for e in facts.events if e.what == "answered" and (e["question"], e["said"]) == ("rollback.approve", "yes")
+    ]
+    if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0] or not yes:
         return
     if facts.end["state"] not in ("rolled_back", "retired"):
         yield Violation("calm", f"a rollback was asked for, and the migration is {facts.end['state']}", facts.end.at)

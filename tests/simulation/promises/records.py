@@ -60,7 +60,11 @@ def _still_to_come(facts: Facts, end: Event, group: str, place: str | None, reco
         return False
     committed = end["commits"].get((group, record["topic"], record["partition"]))
     passed = committed is not None and committed > record["offset"]
-    if record["topic"] == facts.target and place in (facts.source, None):
+    # On a way back that was given up half-way it is the other way round.
+    back = any(e.what == "row" and e["step"].startswith("back") for e in facts.events)
+    ways = {(facts.target, facts.source), (facts.target, None)}
+    ways |= {(facts.source, facts.target), (facts.source, None)} if back else set()
+    if (record["topic"], place) in ways:
         return not passed and (end.get("closed") or end["state"] not in ("rolled_back", "failed"))
     return False
 
