@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.test_acts_commands import MIXED
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts.rollback import refuse_while_going_back
@@ -38,8 +39,9 @@ def is_back(w: World) -> None:
     assert w.acls() == w.before
     assert {a.principal for a in w.acls(TARGET) if a.permission == "DENY"} >= {"User:*"}
     assert w.cluster.topic(TARGET) is not None
-    for group in GROUPS:
-        assert w.apps.topic[group.removesuffix("-g")] == SOURCE
+    for consumer in w.spec.consumers:
+        group, apps = consumer.group, w.controllers[consumer.kind]
+        assert apps.topic[consumer.name] == SOURCE and apps.running[consumer.name]
         assert {p: o for (t, p), o in w.cluster._groups[group].commits.items() if t == SOURCE} == {0: 10, 1: 10, 2: 10}
     for row in (Row.FENCE, Row.WIDE_DENY, Row.SWITCH_PRODUCERS, Row.CREATE_TARGET):
         assert w.state(row) == "undone"
@@ -84,13 +86,8 @@ def test_killed_anywhere_it_ends_the_same(cutover: str, at: list[int]) -> None:
     is_back(w)
 
 
-@ORDERS
-@pytest.mark.parametrize("lower", [None, 2])
-def test_offsets_that_went_are_set_again_at_the_certificate_and_never_at_the_log_start(
-    lower: int | None, cutover: str
-) -> None:
+def offsets_went(w: World, lower: int | None) -> None:
     """They expired, or somebody set them back."""
-    w = moved(World(cutover=cutover))
     for group in GROUPS:
         held = w.cluster._groups[group].commits
         for key in [k for k in held if k[0] == SOURCE]:
@@ -107,8 +104,58 @@ def test_offsets_that_went_are_set_again_at_the_certificate_and_never_at_the_log
                 w.leave(p.group)
 
     w.apps.stop = left  # type: ignore[method-assign]
+
+
+@ORDERS
+@pytest.mark.parametrize("lower", [None, 2])
+def test_offsets_that_went_are_set_again_at_the_certificate_and_never_at_the_log_start(
+    lower: int | None, cutover: str
+) -> None:
+    w = moved(World(cutover=cutover))
+    offsets_went(w, lower)
     w.advanced(wanted="rollback")
     is_back(w)
+
+
+@ORDERS
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(0, 120), max_size=3))
+def test_killed_anywhere_no_group_starts_without_its_offsets(cutover: str, at: list[int]) -> None:
+    w = moved(World(cutover=cutover))
+    offsets_went(w, None)
+    started, start = [], w.apps.start
+
+    def seen(ctx: Any, participants: Any) -> None:
+        for p in participants:
+            if p.group is not None and w.apps.topic.get(p.name) == SOURCE:
+                started.append({o for (t, _), o in w.cluster._groups[p.group].commits.items() if t == SOURCE})
+        start(ctx, participants)
+
+    w.apps.start = seen  # type: ignore[method-assign]
+    w.answer(w.asks(wanted="rollback"))
+    w.until_done(at, wanted="rollback")
+    is_back(w)
+    assert started and all(offsets == {10} for offsets in started)
+
+
+@ORDERS
+@pytest.mark.parametrize("went", [False, True])
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(0, 120), max_size=2))
+def test_a_group_that_hooks_move_is_stopped_and_starts_on_the_source_with_its_offsets(
+    cutover: str, went: bool, at: list[int]
+) -> None:
+    w = moved(World(**MIXED, cutover=cutover))
+    if went:
+        offsets_went(w, None)
+    hooks = w.controllers["command"]
+    hooks.acts.clear()
+    w.answer(w.asks(wanted="rollback"))
+    w.until_done(at, wanted="rollback")
+    is_back(w)
+    moves = [a for a in hooks.acts if "ledger" in a and "arm" not in a]
+    assert moves[0] == "stop ledger" and {f"point {SOURCE} ledger", "start ledger"} <= set(moves)
+    assert moves.index(f"point {SOURCE} ledger") > 0 and moves[-1] == "start ledger"
 
 
 def test_no_way_back_where_the_source_was_written_to() -> None:
