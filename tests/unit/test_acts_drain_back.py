@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.test_acts_commands import MIXED
-from tests.unit.world import SOURCE, TARGET, World
+from tests.unit.world import SOURCE, TARGET, Killed, World
 
 from topicshift.acts.rollback import refuse_while_going_back
 from topicshift.core.engine.words import Ask, Row, Step
@@ -118,12 +118,10 @@ def test_offsets_that_went_are_set_again_at_the_certificate_and_never_at_the_log
 
 
 @ORDERS
-@settings(max_examples=12, deadline=None)
-@given(st.lists(st.integers(0, 120), max_size=3))
-def test_killed_anywhere_no_group_starts_without_its_offsets(cutover: str, at: list[int]) -> None:
+def test_killed_as_offsets_are_set_again_no_group_starts_without_them(cutover: str) -> None:
     w = moved(World(cutover=cutover))
     offsets_went(w, None)
-    started, start = [], w.apps.start
+    started, start, commit = [], w.apps.start, w.cluster.alter_commits
 
     def seen(ctx: Any, participants: Any) -> None:
         for p in participants:
@@ -131,11 +129,18 @@ def test_killed_anywhere_no_group_starts_without_its_offsets(cutover: str, at: l
                 started.append({o for (t, _), o in w.cluster._groups[p.group].commits.items() if t == SOURCE})
         start(ctx, participants)
 
+    def killed(*_: Any) -> None:
+        w.cluster.alter_commits = commit  # type: ignore[method-assign]
+        raise Killed
+
     w.apps.start = seen  # type: ignore[method-assign]
-    w.answer(w.asks(wanted="rollback"))
-    w.until_done(at, wanted="rollback")
+    w.cluster.alter_commits = killed  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        w.advanced(wanted="rollback")
+    w.clock.advance(31)
+    w.advanced(wanted="rollback")
     is_back(w)
-    assert started and all(offsets == {10} for offsets in started)
+    assert started and all(offsets == {10} for offsets in started), started
 
 
 @ORDERS
