@@ -174,15 +174,30 @@ _SHOWN = {
 }
 
 
-@pytest.mark.parametrize(("where", "figure"), [(where, f) for where, names in _SHOWN.items() for f in names])
-def test_every_figure_of_a_sample_shows_its_interval(where: str, figure: str) -> None:
+_FIGURES = [(where, figure) for where, names in _SHOWN.items() for figure in names]
+
+
+def _is_share(figure: str) -> bool:
+    return "share" in figure or figure == "fit"
+
+
+@pytest.fixture(scope="module")
+def text_of_intervals() -> str:
+    """A sample's page on which the n-th of the figures has an interval that no other one has."""
     plain = impact(sampled=True, mixture=True).to_json()
-    node = plain
-    for part in filter(None, where.split(".")):
-        node = node[int(part)] if part.isdigit() else node[part]
-    share = "share" in figure or figure == "fit"
-    node |= {f"{figure}_low": 0.123 if share else 12, f"{figure}_high": 0.987 if share else 98_765}
-    assert ("(12.3 % – 98.7 %)" if share else "(12 – 98,765)") in _Page(render(plain)).text
+    for n, (where, figure) in enumerate(_FIGURES):
+        node = plain
+        for part in filter(None, where.split(".")):
+            node = node[int(part)] if part.isdigit() else node[part]
+        share = _is_share(figure)
+        node |= {f"{figure}_low": (100 + n) / 1000 if share else 12 + n, f"{figure}_high": 0.987 if share else 98_765}
+    return _Page(render(plain)).text
+
+
+@pytest.mark.parametrize(("where", "figure"), _FIGURES)
+def test_every_figure_of_a_sample_shows_its_interval(where: str, figure: str, text_of_intervals: str) -> None:
+    n = _FIGURES.index((where, figure))
+    assert (f"({10 + n / 10:.1f} % – 98.7 %)" if _is_share(figure) else f"({12 + n} – 98,765)") in text_of_intervals
 
 
 def test_partitions_of_a_sample_show_their_intervals() -> None:

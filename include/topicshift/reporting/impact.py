@@ -43,14 +43,6 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
             runner_up=sizing.runner_up,
             reasons=[*sizing.reasons, *sizing.warnings, *(f"Not checked: {bound}" for bound in sizing.unchecked)],
         )
-    env = Environment(
-        loader=PackageLoader("topicshift.reporting", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    env.filters.update(soft=_soft, n=_number, pct=_percent, size=_bytes, interval=_interval, words=_words)
     candidates = sorted(report.candidates, key=lambda c: (c.partitions != choice.partitions, c.partitions))
     rules = sorted(report.partitioner.rules, key=lambda r: -r.records_share)[:_RULES_SHOWN]
     drawn = {f"bars-{c.partitions}": figure_json(before_after(report, c)) for c in candidates if report.keyed_records}
@@ -58,7 +50,7 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         drawn["curve"] = figure_json(skew_curve(report, choice.partitions))
     if rules and len(report.slices) > 1:
         drawn["slices"] = figure_json(slice_strip(report, rules))
-    return env.get_template("impact.html.j2").render(
+    return _templates().get_template("impact.html.j2").render(
         i=report,
         verdict=_verdict(report),
         choice=choice,
@@ -70,6 +62,20 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         figures_script=plotly_script() if drawn else "",
         Kind=Kind,
     )
+
+
+@functools.cache
+def _templates() -> Environment:
+    """The templates, each compiled once."""
+    env = Environment(
+        loader=PackageLoader("topicshift.reporting", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    env.filters.update(soft=_soft, n=_number, pct=_percent, size=_bytes, interval=_interval, words=_words)
+    return env
 
 
 def _checked(impact: Mapping[str, Any] | Impact) -> Impact:

@@ -157,8 +157,9 @@ def test_a_missing_package_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _start(script: str) -> subprocess.Popen[str]:
+    """A process that a terminal could have started: where the tests run in the background, SIGINT is ignored there."""
     return subprocess.Popen(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + script],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
