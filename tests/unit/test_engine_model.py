@@ -333,8 +333,8 @@ class Model:
     def others(self, w: World) -> Iterator[World]:
         if self.asks_go and w.go <= w.freezes < self.freezes:
             yield w._replace(go=w.freezes + 1)
-        fenced = w.row(Row.FENCE) is StepState.DONE
-        proven = w.row(Row.FENCE) in (StepState.DONE, StepState.UNDONE)
+        fence = w.row(Row.FENCE)
+        proven = fence in (StepState.DONE, StepState.UNDONE)
         for producer, at in zip(PRODUCERS, w.at, strict=True):
             if at == "source":
                 if w.records:
@@ -346,11 +346,11 @@ class Model:
                 yield w._replace(records=True)
         for group in w.unread - w.moved:
             yield w._replace(unread=w.unread - {group})
-        if fenced and w.rogue < self.rogue:
+        if fence is StepState.DONE and w.rogue < self.rogue:
             yield w._replace(unread=frozenset(self.groups), grown=True, rogue=w.rogue + 1)
         in_time = any(a is not None and a.began == TIME and not a.stalled for a in w.advancers)
-        frozen = w.row(Row.FREEZE) in (StepState.INTENDED, StepState.UNDOING)
-        if frozen and w.clock != OVER and not (in_time and w.clock == MARGIN):
+        frozen = w.clock != OVER and w.row(Row.FREEZE) in (StepState.INTENDED, StepState.UNDOING)
+        if frozen and not (in_time and w.clock == MARGIN):
             yield w._replace(clock=w.clock + 1)
         if w.clock == OVER and w.at[0] == "stopped":
             yield w.move("r", "source")  # the lease is over: who follows the route goes on where it was
@@ -368,6 +368,14 @@ class Model:
         """What must hold for each single step of the world."""
         if self.asks_go and after.freezes > before.freezes and before.go != after.freezes:
             raise Broken(f"freeze {after.freezes} began on the go for freeze {before.go}")
+        if after.moved is not before.moved:
+            self._check_groups(before, after)
+        if after.at is not before.at:
+            self._check_producers(before, after)
+        if after.journal is not before.journal:
+            self._check_rows(before, after)
+
+    def _check_groups(self, before: World, after: World) -> None:
         left = after.moved - before.moved
         if left & before.unread and not before.rogue:
             raise Broken(f"{left} left the source with records unread")
@@ -375,6 +383,8 @@ class Model:
             raise Broken(f"{left} left the source while a producer still runs on it")
         if left and before.row(Row.WIDE_DENY) is not StepState.DONE:
             raise Broken(f"{left} left the source before the DENY covered everybody")
+
+    def _check_producers(self, before: World, after: World) -> None:
         arrived = [p for p, a, b in zip(PRODUCERS, after.at, before.at, strict=True) if a == "target" != b]
         if arrived:
             if before.row(Row.FENCE) is not StepState.DONE or before.row(Row.SWITCH_PRODUCERS) is None:
@@ -385,6 +395,8 @@ class Model:
                 raise Broken(f"{arrived} was switched before {set(before.unread)} had drained")
         if any(b == "target" and a == "source" for b, a in zip(before.at, after.at, strict=True)) and before.records:
             raise Broken("a producer went back to the source from a target with records in it")
+
+    def _check_rows(self, before: World, after: World) -> None:
         if after.row(Row.FREEZE) is StepState.UNDONE and after.row(Row.FENCE) not in (None, StepState.UNDONE):
             raise Broken("the freeze has ended and the DENY is left")
         proven = after.row(Row.FENCE) is StepState.DONE and before.row(Row.FENCE) is not StepState.DONE
@@ -408,7 +420,6 @@ def _decided(model: Model, w: World) -> Decision:
     return model.decide(model.view(w))
 
 
-@functools.cache
 def explore(model: Model) -> dict[World, list[World]]:
     """Every world that can be reached, with the worlds that may follow it. Raises ``Broken``."""
     start = World(advancers=(None,) * model.advancers)

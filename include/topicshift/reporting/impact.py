@@ -50,17 +50,21 @@ def render(impact: Mapping[str, Any] | Impact, sizing: SizingResult | None = Non
         drawn["curve"] = figure_json(skew_curve(report, choice.partitions))
     if rules and len(report.slices) > 1:
         drawn["slices"] = figure_json(slice_strip(report, rules))
-    return _templates().get_template("impact.html.j2").render(
-        i=report,
-        verdict=_verdict(report),
-        choice=choice,
-        candidates=candidates,
-        rules=rules,
-        findings=sort_findings(report.findings),
-        advice=_advice(report, choice.partitions, sizing),
-        figures=drawn,
-        figures_script=plotly_script() if drawn else "",
-        Kind=Kind,
+    return (
+        _templates()
+        .get_template("impact.html.j2")
+        .render(
+            i=report,
+            verdict=_verdict(report),
+            choice=choice,
+            candidates=candidates,
+            rules=rules,
+            findings=sort_findings(report.findings),
+            advice=_advice(report, choice.partitions, sizing),
+            figures=drawn,
+            figures_script=plotly_script() if drawn else "",
+            Kind=Kind,
+        )
     )
 
 
