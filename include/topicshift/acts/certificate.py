@@ -158,9 +158,10 @@ def _ask(ctx: MigrationContext, record: Record, subject: str, paper: bytes) -> s
 def _record(ctx: MigrationContext, record: Record, subject: str, answer: Mapping[str, Any]) -> None:
     consumer = _consumer(ctx, subject)
     said = {k: answer.get(k) for k in ("verdict", "seconds", "reader")}
+    data = json.dumps(answer, indent=2).encode()
     ctx.check_seat()
-    ctx.write(verification_name(consumer), json.dumps(answer, indent=2))
+    ctx.write(verification_name(consumer), data)
     ctx.event("verified", {**said, "consumer": consumer or "all"})
-    ctx.finish(Row.VERIFICATION, said, subject)
+    ctx.finish(Row.VERIFICATION, {**said, "sha256": hashlib.sha256(data).hexdigest()}, subject)
     if all(s == subject or record.done(Row.VERIFICATION, s) for s in record.certificates):
         ctx.ports.verifier.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -209,6 +210,8 @@ class MigrationContext:
     controllers: dict[str, Controller] = field(default_factory=dict)
     triggered_by: str = ""
     """Name of the Airflow user who triggered the run, empty where nobody did."""
+    unnamed: dict[str, str] = field(default_factory=dict)
+    """SHA-256, in hex, of evidence that was written since the last event, by file name: the next event names them."""
     _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
 
     @cached_property
@@ -341,6 +344,7 @@ class MigrationContext:
         self, row: Row, data: Mapping[str, Any], subject: str = "", state: StepState = StepState.DONE
     ) -> Mapping[str, Any]:
         """Write how far an act is; ``data`` is laid over what the row holds, which is returned."""
+        self.name_evidence()
         return self.journal.finish(self.claim, self.named(row_of(row, subject)), data, state=state.value).data
 
     def outrun(self, seen: Record, why: str) -> None:
@@ -353,9 +357,16 @@ class MigrationContext:
             raise Transient(f"{seen.migration_id} was written to while it was to end")
 
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
-        """One event of the audit trail; one of a way back says so."""
-        said = {**data, "way": "back"} if self.way else data
-        self.journal.event(self.claim, kind, actor or self.actor, said)
+        """One event of the audit trail, with the SHA-256 of evidence that was written before; one of a way back says so."""
+        named = {"evidence": dict(self.unnamed)} if self.unnamed else {}
+        way = {"way": "back"} if self.way else {}
+        self.journal.event(self.claim, kind, actor or self.actor, {**data, **way, **named})
+        self.unnamed.clear()
+
+    def name_evidence(self) -> None:
+        """Name in the audit trail what was written since the last event."""
+        if self.unnamed:
+            self.event("evidence", {})
 
     def named(self, step: str) -> str:
         """The journal name of a row, on the way that is under way."""
@@ -388,8 +399,18 @@ class MigrationContext:
     # ----------------------------------------------------------------------------------------------- evidence
 
     def write(self, name: str, data: str | bytes) -> str:
+<<<<<<< HEAD
         """Write one evidence file; returns its URL."""
         return self.ports.evidence.write(self.row.migration_id, self.file(name), data)
+=======
+        """Write one evidence file, whose SHA-256 the next event of this advancer carries; returns its URL."""
+        url = self.ports.evidence.write(self.row.migration_id, name, data)
+        self._name(name, data.encode() if isinstance(data, str) else data)
+        return url
+
+    def _name(self, name: str, data: bytes) -> None:
+        self.unnamed[name] = hashlib.sha256(data).hexdigest()
+>>>>>>> 8237dc8 (Name every evidence file in the audit trail by its SHA-256, so that a bundle shows what was changed before it was made)
 
     def read(self, name: str) -> bytes:
         """One evidence file that must be there. Raises ``Refused`` naming it."""
@@ -402,6 +423,12 @@ class MigrationContext:
                 "refused. Run the step that writes it again; in a terminal, set TOPICSHIFT_EVIDENCE as Airflow's "
                 "workers have it."
             )
+        return data
+
+    def read_result(self, name: str) -> bytes:
+        """What a Spark job found, to be acted on: the next event names it as it was read. Raises as :meth:`read`."""
+        data = self.read(name)
+        self._name(name, data)
         return data
 
     # ------------------------------------------------------------------------------------------- participants

@@ -20,7 +20,7 @@ def fail_unbegun(ctx: MigrationContext, record: Record) -> None:
 def finish(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """The migration is done; its topics are free again."""
     ctx.outrun(view.record, "the migration is done")
-    proof = json.loads(ctx.read("order_proof.json"))
+    proof = json.loads(ctx.read_result("order_proof.json"))
     verdict = proof.get("verdict")
     ctx.event("proof", {"verdict": verdict, "checks": proof.get("checks", [])})
     ctx.finish(Row.ORDER_PROOF, {"verdict": verdict})

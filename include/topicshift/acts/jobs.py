@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ def _named(ctx: MigrationContext) -> dict[str, Any]:
 def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:
     """From which offset of each partition a task read up to the fence by itself, where the armed verifier had ended.
 
-    Raises ``Unreadable`` where the evidence of that is not there any more.
+    Raises ``Unreadable`` where the evidence of that is not there any more, or was changed.
     """
     starts: dict[int, int] = {}
     for subject in ("", *record.policy.groups):
@@ -76,8 +77,11 @@ def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:
             continue
         name = verification_name(ctx.consumer(subject).name if subject else "")
         data = ctx.ports.evidence.read(record.migration_id, name)
-        if data is None:
-            raise Unreadable(f"{name} is not in the evidence store, so what a task read there cannot be read again.")
+        if data is None or hashlib.sha256(data).hexdigest() != row.data["sha256"]:
+            raise Unreadable(
+                f"{name} is not in the evidence store as the task wrote it, so what a task read there cannot be read "
+                "again. Put it back from a backup, and clear this task."
+            )
         for group in DrainVerification.model_validate_json(data).groups:
             for found in group.partitions:
                 if found.start is not None:

@@ -54,10 +54,11 @@ def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def decide_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Fix the plan, by its hash, as the world is now."""
+    impact = json.loads(ctx.read_result("impact.json"))
     plan = _plan(ctx, with_impact=True)
     if plan.sizing is not None and ctx.ports.impact_page is not None:
         try:
-            ctx.write("impact.html", ctx.ports.impact_page(json.loads(ctx.read("impact.json")), plan.sizing))
+            ctx.write("impact.html", ctx.ports.impact_page(impact, plan.sizing))
         except Exception as error:  # noqa: BLE001 - a page that cannot be drawn takes nothing from the plan
             ctx.log(f"impact.html keeps its choice by skew alone ({type(error).__name__}: {error})")
     ctx.event("planned", {"plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})})

@@ -60,7 +60,7 @@ def make(
     signed = f"signed, key {fingerprint(key.public_key())}" if key else "not signed"
     say(f"{out}: {len(events)} events, {len(evidence)} files of evidence, {signed}")
     say(f"SHA-256 of its manifest: {bundle.sha256(manifest)}")
-    missing = sorted(bundle.expected_evidence(row, steps) - evidence.keys())
+    missing = sorted(bundle.expected_evidence(row, steps, events) - evidence.keys())
     if missing:
         say(
             f"Evidence that the journal speaks of is not in {store.base_url}: {', '.join(missing)}. "
@@ -96,6 +96,8 @@ def judge(path: Path, key_file: Path | None, noted: ChainHead | None) -> dict[st
         notes.append(f"signed, key {signed_by}; give --public-key to be sure whose key that is")
     else:
         notes.append(f"signed by the key of {key_file}")
+    if unnamed := bundle.unnamed_evidence(manifest, events):
+        notes.append(f"evidence of which the trail has no SHA-256, so it may have been changed: {', '.join(unnamed)}")
     if manifest.missing:
         notes.append(f"evidence that was missing when it was exported: {', '.join(manifest.missing)}")
     return _told(path, manifest, len(events), lines, notes, signed_by)

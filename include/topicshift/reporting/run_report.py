@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -38,14 +38,19 @@ def render(evidence: Mapping[str, bytes]) -> str:
     return _template().render(view=build(evidence))
 
 
-def write_report(journal: Journal, evidence: EvidenceStore, migration_id: str) -> str:
-    """Write ``audit.jsonl`` and ``report.html`` from what is in the evidence store, and return the report's URL."""
+def write_report(
+    journal: Journal, evidence: EvidenceStore, migration_id: str, write: Callable[[str, str], str]
+) -> str:
+    """Write ``audit.jsonl`` and ``report.html`` from what is in the evidence store, and return the report's URL.
+
+    ``write`` stores one file of this migration by its name and returns its URL.
+    """
     events = journal.events(migration_id)
     trail = "".join(json.dumps(asdict(e), sort_keys=True) + "\n" for e in events)
-    evidence.write(migration_id, "audit.jsonl", trail)
+    write("audit.jsonl", trail)
     names = [n for n in evidence.names(migration_id) if not n.endswith(".html")]
     found = {n: data for n in names if (data := evidence.read(migration_id, n)) is not None}
     steps = json.dumps([asdict(s) for s in journal.steps(migration_id)], default=str)
     migration = json.dumps(asdict(journal.current(migration_id)), default=str)
     page = render(found | {"steps.json": steps.encode(), "migration.json": migration.encode()})
-    return evidence.write(migration_id, "report.html", page)
+    return write("report.html", page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.engine.words import Row
-from topicshift.core.errors import NotCounted, Refused, SpecError, Unreadable
+from topicshift.core.errors import NotCounted, OwnershipLost, Refused, SpecError, Unreadable
 from topicshift_airflow.airflow_api import show
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES, AdvanceOperator, asked, record
@@ -36,7 +36,9 @@ class ReportingOperator(AdvanceOperator):
     def _link(self, ctx: MigrationContext) -> None:
         from topicshift.reporting.run_report import write_report
 
-        self.evidence_url = write_report(ctx.journal, ctx.ports.evidence, ctx.row.migration_id)
+        self.evidence_url = write_report(ctx.journal, ctx.ports.evidence, ctx.row.migration_id, ctx.write)
+        with suppress(OwnershipLost):  # another owner's trail by now
+            ctx.name_evidence()
 
     def after(self, ctx: MigrationContext, done: Done) -> Any:
         """Where the report lies, and what was found."""

@@ -6,6 +6,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def migration(tmp_path: Path) -> str:
     journal.finish(claim, "create_target", {"topic_id": "xyz"})
     evidence_from_env().write(claim.migration_id, "plan.json", '{"plan_hash": "abab"}')
     journal.set_state(claim, "done", active=False)
-    write_report(journal, evidence_from_env(), claim.migration_id)
+    write_report(
+        journal, evidence_from_env(), claim.migration_id, partial(evidence_from_env().write, claim.migration_id)
+    )
     journal.close()
     return claim.migration_id
 
@@ -218,6 +221,47 @@ def test_a_certificate_that_was_changed_before_the_export_is_found(migration: st
     assert run("audit", "export", migration, "--out", str(out))[0] == 0
     code, said, _ = run("audit", "verify", str(out))
     assert code == 3 and "step certificate: no certificate in evidence/" in said
+
+
+def test_evidence_that_was_changed_before_the_export_is_found(migration: str, tmp_path: Path, run: Any) -> None:
+    evidence, out = evidence_from_env(), tmp_path / "audit.zip"
+    plan, fence = b'{"plan_hash": "abab"}', b'{"fence_offsets": {"0": 41}}'
+    evidence.write(migration, "fence.json", fence)
+    named = {"plan.json": sha256(b"an earlier one"), "fence.json": sha256(fence)}
+    _named(migration, tmp_path, named)
+    _named(migration, tmp_path, {"plan.json": sha256(plan)})
+    assert run("audit", "export", migration, "--out", str(out))[0] == 0
+    code, said, _ = run("audit", "verify", str(out))
+    assert code == 0 and "of which the trail has no SHA-256, so it may have been changed: audit.jsonl, report" in said
+    for name, was in (("plan.json", plan), ("fence.json", fence)):
+        evidence.write(migration, name, was + b" ")
+        assert run("audit", "export", migration, "--out", str(out))[0] == 0
+        code, said, _ = run("audit", "verify", str(out))
+        assert code == 3 and f"evidence/{name}: it is not what the run wrote: SHA-256" in said
+        evidence.write(migration, name, was)
+
+
+def test_evidence_that_the_trail_names_and_nobody_has_is_named(migration: str, tmp_path: Path, run: Any) -> None:
+    out = tmp_path / "audit.zip"
+    _named(migration, tmp_path, {"impact.json": sha256(b"{}")})
+    code, _, err = run("audit", "export", migration, "--out", str(out))
+    assert code == 4 and "impact.json" in err
+    code, said, _ = run("audit", "verify", str(out))
+    assert code == 0 and "missing when it was exported: impact.json" in said
+
+    def unsaid(files: dict[str, bytes]) -> None:
+        manifest = json.loads(files["manifest.json"])
+        files["manifest.json"] = json.dumps({**manifest, "missing": []}).encode()
+
+    code, said, _ = run("audit", "verify", str(rewritten(out, unsaid)))
+    assert code == 3 and "evidence/impact.json: missing: row" in said
+
+
+def _named(migration: str, tmp_path: Path, evidence: dict[str, str]) -> None:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
+    row = journal.current(migration)
+    journal.event(Claim(migration, row.epoch, row.owner), "evidence", "topicshift", {"evidence": evidence})
+    journal.close()
 
 
 def test_a_broken_trail_is_exported_and_says_so(migration: str, tmp_path: Path, run: Any) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from pydantic import ValidationError
@@ -65,6 +65,16 @@ def trail_lines(head: ChainHead, events: Sequence[EventRow]) -> str:
     return printable_json("\n".join(lines)) + "\n"
 
 
+def named_evidence(events: Iterable[EventRow]) -> dict[str, tuple[str, int]]:
+    """Evidence that the trail speaks of, by file name: SHA-256 of what the run wrote last, and the event's number."""
+    found: dict[str, tuple[str, int]] = {}
+    for event in events:
+        named = event.data.get("evidence")
+        if isinstance(named, dict):
+            found |= {str(name): (str(digest), event.seq) for name, digest in named.items()}
+    return found
+
+
 def rows_json(rows: Any) -> bytes:
     """Rows of the journal as JSON."""
     return (json.dumps(rows, indent=2, ensure_ascii=False, default=dataclasses.asdict) + "\n").encode()
@@ -72,6 +82,7 @@ def rows_json(rows: Any) -> bytes:
 
 def manifest_of(row: MigrationRow, head: ChainHead, files: Mapping[str, bytes], *, made_at: str, version: str) -> bytes:
     """``manifest.json`` of these files."""
+    events, _ = _events(files[TRAIL], TRAIL, [])
     listed = [File(name=n, size=len(d), sha256=sha256(d)) for n, d in sorted(files.items())]
     evidence = {name.removeprefix(EVIDENCE) for name in files if name.startswith(EVIDENCE)}
     steps = [StepRow(**step) for step in json.loads(files[STEPS])]
@@ -80,7 +91,7 @@ def manifest_of(row: MigrationRow, head: ChainHead, files: Mapping[str, bytes], 
         made_at=made_at,
         topicshift=version,
         head=head,
-        missing=sorted(expected_evidence(row, steps) - evidence),
+        missing=sorted(expected_evidence(row, steps, events) - evidence),
         files=listed,
     )
     return (manifest.model_dump_json(indent=2) + "\n").encode()
@@ -91,10 +102,10 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def expected_evidence(row: MigrationRow, steps: Sequence[StepRow]) -> set[str]:
+def expected_evidence(row: MigrationRow, steps: Sequence[StepRow], events: Iterable[EventRow]) -> set[str]:
     """Evidence that a migration must have left behind, as far as its journal has come."""
     found = {step.step: step for step in steps}
-    expected = {"plan.json"} if row.plan_hash else set()
+    expected = {*named_evidence(events), *(("plan.json",) if row.plan_hash else ())}
     if "fence" in found and "record" in found["fence"].data:
         expected.add("fence.json")
     if "order_proof" in found and found["order_proof"].state == "done":
@@ -141,6 +152,7 @@ def check_trail(manifest: Manifest, files: Mapping[str, bytes]) -> tuple[list[Ev
         lines.append(f"{TRAIL}: changed: it ends at {head.count}:{head.hash[:12]}..., the manifest says otherwise")
     lines += [f"{TRAIL}: {p.line()}" for p in audit.verify(events, manifest.head, migration_id=manifest.migration_id)]
     lines += [f"{STEPS}: {line}" for line in _check_steps(manifest, files.get(STEPS, b"[]"), events)]
+    lines += _check_evidence(manifest, events)
     copy = files.get(f"{EVIDENCE}audit.jsonl")
     if copy is not None:
         lines += _check_copy(copy, events)
@@ -195,6 +207,29 @@ def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[st
         if step.step.partition(":")[0] == "certificate" and step.state == "done"
         if step.data.get("sha256", "") not in {"", *hashes}
     ]
+
+
+def _check_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]:
+    """The trail has the hash of each file as the run wrote it, before anybody made a bundle."""
+    hashes = {file.name.removeprefix(EVIDENCE): file.sha256 for file in manifest.files if file.name.startswith(EVIDENCE)}
+    lines = []
+    for name, (wanted, seq) in sorted(named_evidence(events).items()):
+        seen = hashes.get(name)
+        if seen is None and name not in manifest.missing:
+            lines.append(f"{EVIDENCE}{name}: missing: row {seq} of the trail names it")
+        elif seen is not None and seen != wanted:
+            lines.append(
+                f"{EVIDENCE}{name}: it is not what the run wrote: SHA-256 {seen[:12]}..., "
+                f"row {seq} of the trail has {wanted[:12]}..."
+            )
+    return lines
+
+
+def unnamed_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]:
+    """Files of evidence of which the trail does not say what was in them: they may have been changed before."""
+    named = named_evidence(events)
+    found = (file.name.removeprefix(EVIDENCE) for file in manifest.files if file.name.startswith(EVIDENCE))
+    return sorted(name for name in found if name not in named)
 
 
 def _check_copy(data: bytes, events: Sequence[EventRow]) -> list[str]:
