@@ -198,6 +198,7 @@ def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixtur
             ):
                 assert cli.run(more) == 0
         said = capsys.readouterr()
+        assert "no SHA-256" not in said.out, "a file of evidence that the trail does not name"
         hunt.look("command line", "stdout and stderr", (said.out + said.err).encode())
         hunt.database("journal", stack.journal_url)
         hunt.database("metadata", str(stack._database_url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import timedelta
 from typing import Any
@@ -82,7 +83,9 @@ def test_a_migration_goes_from_its_plan_to_its_end(cutover: str) -> None:
     assert {"plan.json", "impact.json", "before.json", "fence.json", "order_proof.json", *names} == set(
         w.evidence.names(w.claim.migration_id)
     )
-    kinds = [k for k in w.kinds() if k not in ("act", "step_intended", "step_finished", "approved", "asked", "evidence")]
+    kinds = [
+        k for k in w.kinds() if k not in ("act", "step_intended", "step_finished", "approved", "asked", "evidence")
+    ]
     groups = {
         "drain_first": ["drained", "verified", "producers_switched"],
         "producers_first": ["producers_switched", "drained", "verified", "drained", "verified"],
@@ -404,6 +407,9 @@ def test_where_the_verifier_has_died_this_process_reads_what_is_left() -> None:
     for group, start in zip(found["groups"], (8, 7), strict=True):
         group["partitions"][1] |= {"from": start, "to": 10}
     ctx.write(name, json.dumps(found))
+    with pytest.raises(Unreadable, match="not in the evidence store as the task wrote it"):
+        order_proof_job(ctx, ctx.refresh())
+    ctx.finish(Row.VERIFICATION, {"sha256": hashlib.sha256(ctx.read(name)).hexdigest()})
     job = order_proof_job(ctx, ctx.refresh())
     assert job.given["tails.json"] == {1: 7} and "--tails" in job.arguments, "Spark reads the same once more"
     w.evidence.files.clear()

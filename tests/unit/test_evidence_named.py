@@ -7,12 +7,11 @@ import hashlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.world import World
 
 from topicshift.core.errors import PreflightFailed
 from topicshift.core.proof.bundle import named_evidence
 from topicshift.reporting.run_report import write_report
-
-from tests.unit.world import World
 
 
 def _unnamed(world: World) -> list[str]:

@@ -18,6 +18,7 @@ from tests.unit.world import SOURCE, World
 
 from topicshift.acts import gate, questions
 from topicshift.acts.advance import Asking, Waiting
+from topicshift.acts.planning import accepted_plan
 from topicshift.commands import answer
 from topicshift.core.engine.go import HOLDS, Forecast, ask_for, bound_of, still_holds
 from topicshift.core.engine.words import Act, Ask, Row, Step, mark_of
@@ -201,6 +202,32 @@ def test_a_go_is_for_one_freeze() -> None:
     w.answer(again)
     w.advanced()
     assert w.kinds().count("freeze_begun") == 2
+
+
+@pytest.mark.parametrize("freeze", ["required", "auto"])
+@pytest.mark.parametrize("who", ["User:rogue", "User:*"])
+def test_who_may_write_since_the_plan_keeps_the_gate_shut_by_name(freeze: str, who: str) -> None:
+    """Nobody has accepted that it is denied, so it would write on into the freeze."""
+    rogue = Acl("TOPIC", SOURCE, "LITERAL", who, "*", "WRITE", "ALLOW")
+    w = World(approvals={"plan": "auto", "freeze": freeze, "retire": "auto"})
+    w.advanced(until=Step.CREATE_TARGET)
+    if freeze == "required":
+        w.answer(asked(w))
+    w.cluster.create_acls([rogue])
+    assert f"{who}: an ACL that was made after the plan lets it write to payments" in w.waits(patience_s=5)
+    assert w.state(Row.FREEZE) is None
+    w.cluster.delete_acls([rogue])
+    w.advanced()
+
+
+def test_a_producer_that_tells_its_principal_after_the_plan_is_no_new_writer() -> None:
+    """Its right was there when the plan was made; only its name was not known."""
+    w = World(approvals={"plan": "auto", "freeze": "auto", "retire": "auto"})
+    late = Acl("TOPIC", SOURCE, "LITERAL", "User:late", "*", "WRITE", "ALLOW")
+    w.cluster.create_acls([late])
+    w.advanced(until=Step.CREATE_TARGET)
+    assert "User:late" in (accepted_plan(w.context()).writers or ())
+    w.advanced()
 
 
 def test_nobody_is_denied_who_was_not_named_in_the_go() -> None:

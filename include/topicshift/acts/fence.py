@@ -22,6 +22,7 @@ from topicshift.core.fence.acls import (
     deny_bindings,
     exempt_of,
     wide_deny,
+    writers,
 )
 from topicshift.core.fence.decision import FenceSettings, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
@@ -83,6 +84,16 @@ def deny_of(
     named = None if only is None else frozenset(only)
     approved = [a for a in approved if named is None or a.principal in named]
     return deny_bindings(acls, ctx.row.source, [_route_producer(s) for s in states], approved)
+
+
+def new_writers(ctx: MigrationContext, acls: Iterable[Acl], states: Sequence[ParticipantState]) -> list[str]:
+    """Principals that may write to the source, could not when the plan was accepted, and that no producer names."""
+    known = accepted_plan(ctx).writers
+    if known is None:
+        return []
+    declared = {p.principal for p in ctx.producers if p.principal}
+    ours = exempt_of([_route_producer(s) for s in states]) | declared
+    return sorted(set(writers(acls, ctx.row.source)) - set(known) - ours)
 
 
 def _route_producer(state: ParticipantState) -> RouteProducer:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.fence import deny_of
+from topicshift.acts.fence import deny_of, new_writers
 from topicshift.core.checks.followers import strays
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.go import Forecast
@@ -19,6 +19,11 @@ from topicshift.core.fence.decision import FenceSettings
 from topicshift.core.findings import Finding
 from topicshift.core.kafka.cluster import Acl
 from topicshift.ports import ParticipantState
+
+_NEW = (
+    "an ACL that was made after the plan lets it write to {source}, and nobody has accepted that it is denied. Take "
+    "that right away; or close this migration, declare the application under producers, and plan anew"
+)
 
 
 def look_at_gate(ctx: MigrationContext, record: Record, taker: DrainTaker, now: datetime) -> GateFact:
@@ -79,7 +84,7 @@ def with_people(
             return replace(gate, denied=fact)
     assert not isinstance(states, Unknown) and not isinstance(acls, Unknown)
     try:
-        deny = deny_of(ctx, acls, states)
+        deny, new = deny_of(ctx, acls, states), new_writers(ctx, acls, states)
     except Refused:
         raise
     except TopicshiftError as error:
@@ -88,4 +93,9 @@ def with_people(
     forecast = gate.forecast
     if forecast is not None and gone_ms is not None:
         forecast = replace(forecast, gone_s=gone_ms / 1000)
-    return replace(gate, forecast=forecast, denied=tuple(a.principal for a in deny.bindings))
+    return replace(
+        gate,
+        forecast=forecast,
+        denied=tuple(a.principal for a in deny.bindings),
+        waits=(*gate.waits, *(f"{who}: {_NEW.format(source=ctx.row.source)}" for who in new)),
+    )

@@ -38,9 +38,7 @@ def render(evidence: Mapping[str, bytes]) -> str:
     return _template().render(view=build(evidence))
 
 
-def write_report(
-    journal: Journal, evidence: EvidenceStore, migration_id: str, write: Callable[[str, str], str]
-) -> str:
+def write_report(journal: Journal, evidence: EvidenceStore, migration_id: str, write: Callable[[str, str], str]) -> str:
     """Write ``audit.jsonl`` and ``report.html`` from what is in the evidence store, and return the report's URL.
 
     ``write`` stores one file of this migration by its name and returns its URL.

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from topicshift.core.base import Model
 from topicshift.core.checks import TS501, Facts, Scope, Shape, run_checks
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
+from topicshift.core.fence.acls import writers
 from topicshift.core.findings import Finding, sort_findings
 from topicshift.core.kafka.cluster import TopicInfo
 from topicshift.core.kafka.rules import next_target_name
@@ -70,6 +71,8 @@ class Plan(Model):
     sizing: SizingResult | None = None
     readers: dict[str, str] = Field(default={})
     """Groups found to read the source, with how that is known."""
+    writers: list[str] | None = None
+    """Principals that an ACL allows to write to the source; null where the brokers have no authorizer."""
     deny: list[AclBinding] = Field(default=[])
     """Exactly those whom the fence denies in the freeze."""
     deny_after_switch: list[AclBinding] = Field(default=[])
@@ -167,6 +170,7 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
         target=planned,
         sizing=shape.sizing,
         readers=_readers(facts),
+        writers=_writers(facts),
         deny=[AclBinding.of(a) for a in deny.bindings],
         deny_after_switch=[AclBinding.of(a) for a in then.bindings],
         findings=findings,
@@ -177,6 +181,13 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+def _writers(facts: Facts) -> list[str] | None:
+    cluster, acls = facts.snapshot.cluster, facts.snapshot.acls
+    if cluster is None or cluster.authorizer is False or acls is None:
+        return None
+    return writers(acls, facts.spec.source)
 
 
 def shape_of(spec: Spec, snapshot: Snapshot, name: str) -> Shape:
@@ -280,7 +291,17 @@ def _from_impact(snapshot: Snapshot) -> list[Finding]:
 def _hash(plan: Plan) -> str:
     accepted = plan.model_dump(
         mode="json",
-        include={"version", "cluster_id", "spec", "source", "target", "deny", "deny_after_switch", "actions"},
+        include={
+            "version",
+            "cluster_id",
+            "spec",
+            "source",
+            "target",
+            "writers",
+            "deny",
+            "deny_after_switch",
+            "actions",
+        },
     )
     accepted["findings"] = sorted({(f.code, f.level.value, f.subject) for f in plan.findings if f.code not in VOLATILE})
     return canonical_hash(accepted)

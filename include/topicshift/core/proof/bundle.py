@@ -211,7 +211,9 @@ def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[st
 
 def _check_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]:
     """The trail has the hash of each file as the run wrote it, before anybody made a bundle."""
-    hashes = {file.name.removeprefix(EVIDENCE): file.sha256 for file in manifest.files if file.name.startswith(EVIDENCE)}
+    hashes = {
+        file.name.removeprefix(EVIDENCE): file.sha256 for file in manifest.files if file.name.startswith(EVIDENCE)
+    }
     lines = []
     for name, (wanted, seq) in sorted(named_evidence(events).items()):
         seen = hashes.get(name)
