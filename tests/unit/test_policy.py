@@ -17,6 +17,8 @@ from tests.unit.world import SOURCE, TARGET, World
 from topicshift import cli
 from topicshift.acts.advance import Waiting
 from topicshift.adapters.policy import PolicyFile
+from topicshift.adapters.readers import refusal
+from topicshift.core.checks.installation import forbidden
 from topicshift.core.engine.people import Person, objection, second_wanted, still_counts
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import NotCounted, PreflightFailed, Refused, SpecError, Unreadable
@@ -25,6 +27,7 @@ from topicshift.core.policy.model import Installation
 from topicshift.core.policy.who import Who
 from topicshift.core.spec.answers import QUESTIONS
 from topicshift.core.spec.io import InvalidSpec, parse_model
+from topicshift.core.spec.participants import Reader
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.operators.end import AnswerQuestion
 from topicshift_airflow.questions import Question
@@ -76,6 +79,7 @@ def test_every_question_has_a_name_in_policies_and_specs() -> None:
         (example().replace("[ada, grace, mary]", "[ada]"), "one person alone may answer 'retire', and it takes two"),
         (example().replace("after: 7d", "after: soon"), "retire.after"),
         (example().replace("two_people", "two_peple"), "Did you mean `two_people`?"),
+        (example().replace("oncall: [ada, grace, mary]", "oncall: []"), "roles.oncall"),
         ("{", "this is not YAML"),
     ],
 )
@@ -113,10 +117,27 @@ def test_the_file_is_read_anew_when_it_has_changed(tmp_path: Path) -> None:
         ("/mnt/a", "/", True),
         ("http://a:8083/x", "http://a:80830/", False),
         ("http://[a", "http://a", False),
+        ("s3://checkpoints", "s3://checkpoints", True),
+        ("s3://checkpoints/x", "s3://checkpoints/", True),
+        ("s3://checkpoints", "s3://checkpoints/", True),
+        ("S3://Checkpoints/x", "s3://checkpoints", True),
+        ("s3://checkpoints/x::http://elsewhere/", "s3://checkpoints", False),
+        ("s3://checkpoints/x?=/../../y", "s3://checkpoints", False),
+        ("s3://checkpoints/x#y", "s3://checkpoints", False),
+        ("s3://checkpoints/%2e%2e/y", "s3://checkpoints", False),
+        ("abfs://evidence@account/x", "abfs://evidence@account", True),
+        ("abfs://evidence@account/x", "abfs://account", False),
+        ("/mnt/%2E%2E/etc", "/mnt", False),
+        ("mnt/a", "mnt", False),
     ],
 )
 def test_where_evidence_may_lie(location: str, place: str, below: bool) -> None:
+    """What the policy's check says (lint, plan, form) is what the run does."""
     assert lies_below(location, place) is below
+    assert (refusal(location, [place]) is None) is below
+    reader = Reader.model_construct(name="r", kind="evidence_file", location=location)
+    found = forbidden(World().spec.model_copy(update={"readers": [reader]}), TARGET, policy(reader_locations=[place]))
+    assert [f.code for f in found] == ([] if below else ["TS805"])
 
 
 # ------------------------------------------------------------------------------------------------- command line

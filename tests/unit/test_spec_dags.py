@@ -45,7 +45,16 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = tmp_path_factory.mktemp("home")
     odd, many = home / "odd", home / "many"
     (odd / "folder.yaml").mkdir(parents=True)
-    for name in ("good.yaml", "my_nightly.yaml", "my nightly.yaml", "a.yaml", "a.yml", "é.yaml", ".hidden.yaml"):
+    for name in (
+        "good.yaml",
+        "my_nightly.yaml",
+        "my nightly.yaml",
+        "a.yaml",
+        "a.yml",
+        "é.yaml",
+        "LOUD.YAML",
+        ".hidden.yaml",
+    ):
         spec(odd, name)
     spec(odd, b"latin\xff.yaml")
     (odd / "dangling.yaml").symlink_to("nothing.yaml")
@@ -88,7 +97,7 @@ def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(bags: dict[
         "topic_retirement",
         "topic_source_watch",
     } <= good
-    assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é")}
+    assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é", "LOUD")}
     assert "a.yaml" in broken["a"] and "a.yml" in broken["a"] and "Rename one" in broken["a"]
     for stem, why in {
         "folder": "a folder",

@@ -7,7 +7,6 @@ places that the installation lists in ``TOPICSHIFT_READER_LOCATIONS``. The comma
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +18,13 @@ from topicshift.adapters.connectors import MAX_BYTES, read_connector
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.evidence import ReaderEvidence, parse_evidence
 from topicshift.core.errors import SpecError
+from topicshift.core.policy.floor import is_local, lies_below
 
 ENV = "TOPICSHIFT_READER_LOCATIONS"
 """Folders and URLs, separated by blanks, below which Airflow may read the evidence of a spec's readers."""
 
 WAIT_S = 10.0
 """Seconds for all readers together: a certificate is waited for inside the freeze."""
-_AMBIGUOUS = re.compile(r"::|\\|%2[ef]|%5c|[\x00-\x20]", re.IGNORECASE)
-"""A chain of file systems, and what two parsers may read in two ways."""
 
 
 def places_from_env() -> tuple[str, ...]:
@@ -53,21 +51,13 @@ def refused(readers: Iterable[Any], places: Sequence[str] | None) -> list[str]:
 
 
 def _below(location: str, place: str) -> bool:
-    if _AMBIGUOUS.search(location):
+    """By its text, and by where its links lead: whoever may make a link there could name any file else."""
+    if not lies_below(location, place):
         return False
-    try:
-        where, base = urlsplit(location), urlsplit(place)
-    except ValueError:
-        return False
-    if where.query or where.fragment or {".", ".."} & set(where.path.split("/")):
-        return False
-    if where.scheme in ("", "file") and base.scheme in ("", "file"):
-        folder, path = Path(unquote(base.path)), Path(unquote(where.path))
-        local = not where.netloc and folder.is_absolute() and path.is_absolute()
-        return local and path.resolve().is_relative_to(folder.resolve())
-    if (where.scheme.lower(), where.netloc.lower()) != (base.scheme.lower(), base.netloc.lower()):
-        return False
-    return "@" not in where.netloc and f"{where.path}/".startswith(base.path.rstrip("/") + "/")
+    if not is_local(location):
+        return True
+    path, folder = (Path(unquote(urlsplit(each).path)) for each in (location, place))
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def evidence_source(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from topicshift.core.policy.model import Installation
 from topicshift.core.policy.who import Who
@@ -18,18 +19,35 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+_AMBIGUOUS = re.compile(r"::|\\|%2[ef]|%5c|[\x00-\x20]", re.IGNORECASE)
+"""A chain of file systems, and what two parsers may read in two ways."""
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is a path of this machine."""
+    return urlsplit(location).scheme in ("", "file")
+
+
 def lies_below(location: str, place: str) -> bool:
-    """Whether a path or URL lies below a place, by its text alone; links are not followed."""
+    """Whether a path or URL lies below a place, by its text alone; links are not followed.
+
+    Nothing does that two parsers could read in two ways, and no relative path does.
+    """
+    if _AMBIGUOUS.search(location):
+        return False
     try:
         where, base = urlsplit(location), urlsplit(place)
     except ValueError:
         return False
-    local = {"", "file"}
-    same = (where.scheme, where.netloc) == (base.scheme, base.netloc)
-    if not same and not ({where.scheme, base.scheme} <= local and not where.netloc and not base.netloc):
+    if where.query or where.fragment or {".", ".."} & set(where.path.split("/")):
         return False
-    path, folder = PurePosixPath(where.path), PurePosixPath(base.path or "/")
-    return not {".", ".."} & set(where.path.split("/")) and path.is_relative_to(folder)
+    if is_local(location) and is_local(place):
+        path, folder = PurePosixPath(unquote(where.path)), PurePosixPath(unquote(base.path))
+        local = not where.netloc and not base.netloc and path.is_absolute() and folder.is_absolute()
+        return local and path.is_relative_to(folder)
+    if (where.scheme.lower(), where.netloc.lower()) != (base.scheme.lower(), base.netloc.lower()):
+        return False
+    return f"{where.path}/".startswith(base.path.rstrip("/") + "/")
 
 
 def raised(spec: Spec, policy: Installation | None) -> Spec:

@@ -68,7 +68,7 @@ class Installation(Model):
         ),
         examples=[["s3://checkpoints/", "/mnt/flink-evidence"]],
     )
-    roles: dict[str, list[Person]] = Field(
+    roles: dict[str, Annotated[list[Person], Field(min_length=1)]] = Field(
         default={},
         description="Roles of this policy, each with the names of Airflow users; named as `role:NAME` in `answers`.",
         examples=[{"oncall": ["ada", "grace"]}],

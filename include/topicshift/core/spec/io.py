@@ -89,7 +89,7 @@ def spec_paths(folder: str | Path) -> list[Path]:
             f"The folder of the specs, {folder}, cannot be listed ({err.strerror}), so no spec in it is known. "
             "Check TOPICSHIFT_SPECS and the rights of the folder."
         ) from None
-    return sorted(p for p in found if p.suffix in (".yaml", ".yml") and not p.name.startswith("."))
+    return sorted(p for p in found if p.suffix.lower() in (".yaml", ".yml") and not p.name.startswith("."))
 
 
 def load_spec(path: str | Path) -> Spec:
