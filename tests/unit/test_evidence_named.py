@@ -7,6 +7,7 @@ import hashlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.test_acts_drain_back import moved
 from tests.unit.world import World
 
 from topicshift.core.errors import PreflightFailed
@@ -37,7 +38,7 @@ def test_the_report_and_its_copy_of_the_trail_are_in_the_trail() -> None:
     world = World()
     world.advanced()
     ctx = world.context()
-    write_report(ctx.journal, world.evidence, world.claim.migration_id, ctx.write)
+    write_report(ctx.journal, world.evidence, world.claim.migration_id, ctx.keep)
     ctx.name_evidence()
     assert {"report.html", "audit.jsonl"} <= set(world.evidence.names(world.claim.migration_id))
     assert _unnamed(world) == []
@@ -60,4 +61,17 @@ def test_the_plan_that_blocks_is_in_the_trail() -> None:
     with pytest.raises(PreflightFailed), ctx.recorded("plan"):
         world.advance(ctx)
     assert world.evidence.names(world.claim.migration_id) == ["plan.json"]
+    assert _unnamed(world) == []
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_each_file_of_a_way_back_is_in_the_trail(cutover: str) -> None:
+    world = moved(World(cutover=cutover))
+    world.answer(world.asks(wanted="rollback"))
+    world.advanced(wanted="rollback")
+    ctx = world.context()
+    write_report(ctx.journal, world.evidence, world.claim.migration_id, ctx.keep)
+    ctx.name_evidence()
+    names = set(world.evidence.names(world.claim.migration_id))
+    assert {"back1-fence.json", "back1-before.json", "fence.json", "report.html"} <= names
     assert _unnamed(world) == []

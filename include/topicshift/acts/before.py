@@ -57,7 +57,7 @@ def tell_restored(ctx: MigrationContext, record: Record, how: str) -> Restored |
     found = _compare(ctx, record, row.data)
     said = {"how": how, "at": ctx.clock.now().isoformat(), **asdict(found)}
     try:
-        ctx.ports.evidence.write(ctx.row.migration_id, file_on(record.way, RESTORED_FILE), json.dumps(said, indent=2))
+        ctx.keep(file_on(record.way, RESTORED_FILE), json.dumps(said, indent=2))
     except TopicshiftError as error:
         ctx.log(f"{RESTORED_FILE} could not be written: {error}")
     ctx.event("restored", {"how": how, "differs": list(found.differs), "unknown": list(found.unknown)})

@@ -357,7 +357,7 @@ class MigrationContext:
             raise Transient(f"{seen.migration_id} was written to while it was to end")
 
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
-        """One event of the audit trail, with the SHA-256 of evidence that was written before; one of a way back says so."""
+        """One event of the audit trail, with the SHA-256 of new evidence; one of a way back says so."""
         named = {"evidence": dict(self.unnamed)} if self.unnamed else {}
         way = {"way": "back"} if self.way else {}
         self.journal.event(self.claim, kind, actor or self.actor, {**data, **way, **named})
@@ -399,18 +399,17 @@ class MigrationContext:
     # ----------------------------------------------------------------------------------------------- evidence
 
     def write(self, name: str, data: str | bytes) -> str:
-<<<<<<< HEAD
-        """Write one evidence file; returns its URL."""
-        return self.ports.evidence.write(self.row.migration_id, self.file(name), data)
-=======
-        """Write one evidence file, whose SHA-256 the next event of this advancer carries; returns its URL."""
+        """Write one evidence file of the way that is under way; returns its URL."""
+        return self.keep(self.file(name), data)
+
+    def keep(self, name: str, data: str | bytes) -> str:
+        """Write one evidence file of this very name, whose SHA-256 the next event carries; returns its URL."""
         url = self.ports.evidence.write(self.row.migration_id, name, data)
         self._name(name, data.encode() if isinstance(data, str) else data)
         return url
 
     def _name(self, name: str, data: bytes) -> None:
         self.unnamed[name] = hashlib.sha256(data).hexdigest()
->>>>>>> 8237dc8 (Name every evidence file in the audit trail by its SHA-256, so that a bundle shows what was changed before it was made)
 
     def read(self, name: str) -> bytes:
         """One evidence file that must be there. Raises ``Refused`` naming it."""
@@ -428,7 +427,7 @@ class MigrationContext:
     def read_result(self, name: str) -> bytes:
         """What a Spark job found, to be acted on: the next event names it as it was read. Raises as :meth:`read`."""
         data = self.read(name)
-        self._name(name, data)
+        self._name(self.file(name), data)
         return data
 
     # ------------------------------------------------------------------------------------------- participants
