@@ -1,4 +1,4 @@
-"""A person's order to one migration: pause, go on, postpone, resume on the source, abort, close."""
+"""A person's order to one migration: pause, go on, postpone, resume on the source, abort, replay, close."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicshift_airflow.operators.orders import ORDERS, GiveOrder
 
 with DAG(
     "topic_control",
-    description="Pause, postpone, resume on the source, abort or close one migration.",
+    description="Pause, postpone, resume on the source, abort, replay or close one migration.",
     doc_md=CONTROL_DOC,
     schedule=None,
     catchup=False,
@@ -32,6 +32,12 @@ with DAG(
             format="date-time",
             title="Postpone until",
             description="For *postpone*: before this moment no freeze begins. Empty: the next window of the spec.",
+        ),
+        "records": Param(
+            "",
+            type="string",
+            title="Records",
+            description="For *replay*: partition:offset of each, as `strays.json` has them. Empty: all of them.",
         ),
         "only_say": Param(
             False, type="boolean", title="Only say", description="Say what it would do, and change nothing."

@@ -28,8 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everybody uses
 
+from topicshift.core.drain.replay import HEADER
 from topicshift.core.errors import NotFound, SpecError, Unreadable
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.kafka.cluster import PartitionOffsets
@@ -144,6 +146,25 @@ def between(
     return {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
 
 
+def load_replayed(path: str) -> frozenset[str]:
+    """Marks of the records that the run has replayed. Raises ``SpecError`` for a file that is none of its."""
+    try:
+        return frozenset(str(mark) for mark in json.loads(Path(path).read_bytes())["marks"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError(f"--replayed {path} is not what the run writes ({type(error).__name__}: {error}).") from None
+
+
+def _is_replayed() -> Column:
+    return F.exists("headers", lambda h: h["key"] == HEADER)
+
+
+def replayed_in(spark: SparkSession, properties: Mapping[str, str], target: _Read) -> list[str]:
+    """The mark of every record of the target that has one."""
+    found = read(spark, properties, target.topic.name, target.ranges, headers=True, options=_OPTIONS)
+    mark = F.element_at(F.filter("headers", lambda h: h["key"] == HEADER), 1)["value"]
+    return [row["mark"] for row in found.where(_is_replayed()).select(mark.cast("string").alias("mark")).collect()]
+
+
 def left_at(
     spark: SparkSession, properties: Mapping[str, str], source: _Read, starts: Mapping[int, int]
 ) -> tuple[dict[int, int], list[int]]:
@@ -157,8 +178,19 @@ def left_at(
     return found, sorted(p for p, at in starts.items() if at < source.ranges[p].start)
 
 
-def count(spark: SparkSession, properties: Mapping[str, str], source: _Read, target: _Read, header: str | None) -> Row:
-    """Read both topics once and return the totals of :func:`topicshift_spark.keys.totals`."""
+def count(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    source: _Read,
+    target: _Read,
+    header: str | None,
+    *,
+    replayed: bool = False,
+) -> Row:
+    """Read both topics once and return the totals of :func:`topicshift_spark.keys.totals`.
+
+    ``replayed``: records of the target that are marked as replayed are left out.
+    """
     offsets = total(source.ranges.values()) + total(target.ranges.values())
     # A reducer sorts about as many records as a task reads; more of them only where there are more cores.
     spark.conf.set("spark.sql.shuffle.partitions", str(max(cores(spark), -(-offsets // RECORDS_A_TASK))))
@@ -170,10 +202,12 @@ def count(spark: SparkSession, properties: Mapping[str, str], source: _Read, tar
             properties,
             one.topic.name,
             one.ranges,
-            headers=header is not None,
+            headers=header is not None or replayed,
             min_partitions=tasks or None,
             options=_OPTIONS,
         )
+        if replayed and side == TARGET:
+            found = found.where(F.col("headers").isNull() | ~_is_replayed())
         records = records_of(spark, found, side, len(one.topic.partitions), header)
         both = records if both is None else both.unionAll(records)
     assert both is not None
@@ -193,6 +227,7 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
     after_fence: Mapping[int, int] | None = None,
     tails: tuple[dict[int, int], list[int]] | None = None,
     strays: tuple[dict[int, int], Named] | None = None,
+    replayed: tuple[list[str], frozenset[str]] | None = None,
     compacted: frozenset[Name] = frozenset(),
 ) -> Facts:
     """What was counted, in the words of :mod:`topicshift.core.proof.order`."""
@@ -219,6 +254,8 @@ def facts(  # noqa: PLR0913 - what was counted, by keyword
         between=strays[0] if strays else {},
         strays=strays[1].records if strays else None,
         strays_complete=strays is None or strays[1].complete,
+        replayed=replayed[0] if replayed else None,
+        replayed_wanted=replayed[1] if replayed else frozenset(),
         examples=_examples(get, names, _Digest(show_keys)),
     )
 
@@ -293,6 +330,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
     fence: FencePoint | None = None,
     tails: Mapping[int, int] | None = None,
     strays: Named | None = None,
+    replayed: frozenset[str] | None = None,
     header: str | None = None,
     show_keys: bool = False,
     timeout_s: float = 30.0,
@@ -321,7 +359,8 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
             raise SpecError(f"--tails names partitions {unknown} of {source}, which has none of that number.")
         came = (between(spark, properties, here, strays.begins, ends or {}), strays) if strays is not None else None
         left = left_at(spark, properties, here, tails) if tails is not None else None
-        row = count(spark, properties, here, there, header)
+        again = (replayed_in(spark, properties, there), replayed) if replayed is not None else None
+        row = count(spark, properties, here, there, header, replayed=again is not None)
     counted = facts(
         row,
         here,
@@ -332,6 +371,7 @@ def proof(  # noqa: PLR0913 - the options of the job, by keyword
         after_fence=after,
         tails=left,
         strays=came,
+        replayed=again,
         compacted=frozenset(name for name, policy in policies.items() if "compact" in policy),
     )
     return prove(counted, header=header, now=datetime.now(UTC), seconds=round(time.monotonic() - started, 3))
@@ -350,6 +390,9 @@ def arguments() -> argparse.ArgumentParser:
         "--strays",
         metavar="FILE",
         help="JSON: what came between the first fence and this one, where there were several",
+    )
+    parser.add_argument(
+        "--replayed", metavar="FILE", help="JSON: marks of the records that were written to the target a second time"
     )
     parser.add_argument("--sequence-header", metavar="NAME", help="header with the sequence number of the record's key")
     parser.add_argument("--output", required=True, metavar="DIR", help=f"folder for {RESULT}")
@@ -382,6 +425,7 @@ def main(argv: Sequence[str]) -> int:
     fence = load_fence(args.fence, args.source) if args.fence else None
     tails = load_tails(args.tails) if args.tails else None
     strays = Named(args.strays) if args.strays else None
+    replayed = load_replayed(args.replayed) if args.replayed else None
     if strays is not None and fence is None:
         raise SpecError("--strays needs --fence: the records lie between the first fence and this one.")
     properties = client_properties(args.kafka_config, args.bootstrap_server)
@@ -394,6 +438,7 @@ def main(argv: Sequence[str]) -> int:
         fence=fence,
         tails=tails,
         strays=strays,
+        replayed=replayed,
         header=args.sequence_header,
         show_keys=args.show_keys,
         timeout_s=args.timeout,

@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
-from topicshift.core.drain.strays import NamedRecord
+from topicshift.core.drain.replay import KeySeen, ReplayOrder
+from topicshift.core.drain.strays import NamedRecord, Replayed
 from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
@@ -115,6 +116,29 @@ class ClusterAdmin(Protocol):
         """Write an abort marker for one open transaction. Only ever on a person's word."""
 
     def close(self) -> None: ...
+
+
+class Replayer(Protocol):
+    """Writes late records of the source to the target, on a person's order. The only port that writes such records."""
+
+    def keys(self, topic: str, since: Mapping[bytes, int | None], *, timeout_s: float) -> dict[bytes, KeySeen]:
+        """What a read_committed reader finds of these keys from a time on (ms since the epoch, None: the beginning).
+
+        A key of which it has nothing is not in the answer. Raises ``Unreadable`` where it did not come to the end of
+        every partition in ``timeout_s`` seconds.
+        """
+
+    def replay(self, order: ReplayOrder, *, timeout_s: float) -> list[Replayed]:
+        """Write these records to the target, all or none, and return where each lies there.
+
+        Key, value, headers and timestamp stay as they are; :data:`topicshift.core.drain.replay.HEADER` is added. Those
+        that an earlier try has written are found and not written again, and what that try still holds back never
+        appears. Raises ``Unreadable`` where the source has one of them no more, or that cannot be read; ``Transient``
+        where it cannot be told whether they were written.
+        """
+
+    def close(self) -> None:
+        """Let go of the connection."""
 
 
 class DrainReader(Protocol):

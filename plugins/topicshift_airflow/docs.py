@@ -102,7 +102,7 @@ text counts for nothing.
 CONTROL_DOC = """\
 ### A person's order to one migration
 
-The same as the commands `topicshift pause`, `postpone`, `resume-on-source`, `abort` and `close`. The task says first what
+The same as the commands `topicshift pause`, `postpone`, `resume-on-source`, `abort`, `replay` and `close`. The task says first what
 the order would do; where it cannot, it fails with the reason, and nothing is changed. *Only say* ends there.
 
 | order | what it does |
@@ -111,6 +111,7 @@ the order would do; where it cannot, it fails with the reason, and nothing is ch
 | *postpone* | The freeze does not begin before a time, or before the next window. |
 | *resume on source* | Ends a freeze; producers go on with the source. |
 | *abort* | Ends the migration in the way that holds now; once records are in the target it says which ways are left. |
+| *replay* | Writes records that came to the source too late to the target, once every group is released. *Only say* lists them. |
 | *close* | Gives both topics free, moves nobody, and names what is left to do by hand. |
 """
 

@@ -185,7 +185,9 @@ def _strays(ctx: MigrationContext, asking: Asking) -> Text:
         "could not see them any more:\n\n"
         + "\n".join(lines)
         + "\n\nNobody loses anything else by a yes: it says that these "
-        "records, and no others, need not be read by those groups. Where they do, carry them over first.",
+        "records, and no others, need not be read by those groups. Where they do, replay them first: "
+        f"`topicshift replay {ctx.row.migration_id} --what` (or `topic_control`, *replay*) lists each with what it "
+        "would do, and warns where newer records of its key are there already.",
     )
 
 

@@ -12,6 +12,7 @@ from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.executor import ThreadExecutor
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
+from topicshift.adapters.kafka.replay import KafkaReplayer
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.spec.io import spec_from_params
 from topicshift.ports import DrainReader
@@ -45,6 +46,7 @@ class RealWorld(World):
         self.spec = spec_from_params(said(spec | changes))
         self.target, self.group = str(self.spec.target), self.spec.consumers[0].group
         self.readers: list[KafkaDrainReader] = []
+        self.replayer: Any = KafkaReplayer.from_config(broker.config(user))
         self.claim = self.open()
 
     def close(self) -> None:
@@ -52,6 +54,7 @@ class RealWorld(World):
         self.executor.close()  # type: ignore[attr-defined]
         for reader in self.readers:
             reader.connection.close()
+        self.replayer.close()
 
     def tick(self) -> None:
         """Time goes by itself."""

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import order_proof
 from lab.broker import EmbeddedBroker
+from topicshift.core.drain.replay import HEADER
 from topicshift.core.errors import SpecError
 from topicshift.core.fence.point import FencePoint
 from topicshift.reporting.run_view import build
@@ -306,6 +307,35 @@ def test_what_came_after_the_first_fence_is_counted_apart(
     named.write_text("{}")
     with pytest.raises(SpecError, match="--strays"):
         prove(broker, topics, tmp_path, *words)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("header", [["--sequence-header", "seq"], []])
+def test_what_was_replayed_is_counted_apart(
+    spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path, header: list[str]
+) -> None:
+    """Old records come after newer ones of their keys, and one of a key that lies elsewhere: no figure minds."""
+    topics.fill(topics.target)
+    for key, mark in (("k1", b"s/1/7"), ("k2", b"s/1/9")):
+        partition = (murmur2(key.encode(), 8) + 1) % 8
+        topics.send(topics.target, key, 0, headers=[("seq", b"0"), (HEADER, mark)], partition=partition)
+    topics.flush()
+    marks = tmp_path / "replayed.json"
+    marks.write_text(json.dumps({"marks": ["s/1/7", "s/1/9"]}))
+    code, proof = prove(broker, topics, tmp_path, *header, "--replayed", str(marks))
+    checks = {c["name"]: c for c in proof["checks"]}
+    assert (code, proof["verdict"]) == (0, "proven" if header else "partly_proven"), proof["reason"]
+    assert (checks["replayed"]["count"], proof["replayed"], proof["target"]["records"]) == (2, 2, 200)
+    marks.write_text(json.dumps({"marks": ["s/1/7", "s/1/8"]}))
+    code, proof = prove(broker, topics, tmp_path, *header, "--replayed", str(marks))
+    assert (code, proof["verdict"]) == (3, "violated")
+    assert "s/1/8" in proof["reason"] and "s/1/9" in proof["reason"]
+    if header:
+        code, proof = prove(broker, topics, tmp_path, *header)
+        assert (code, proof["replayed"]) == (3, None), "nobody has said that they are replayed"
+    marks.write_text("[]")
+    with pytest.raises(SpecError, match="--replayed"):
+        prove(broker, topics, tmp_path, "--replayed", str(marks))
 
 
 @pytest.mark.broker

@@ -45,6 +45,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_what_a_released_group_cannot_see_is_named_and_accepted_by_name",
         "test_a_late_record_is_read_by_who_can_and_accepted_by_name_for_who_cannot",
         "test_a_yes_is_for_exactly_these_records",
+        "test_replayed_records_are_in_the_target_once_and_nobody_is_asked_about_them",
     ),
     "`verify.report` says *prove_order is for another task*": (
         "test_a_proof_from_before_the_last_fence_proves_nothing",

@@ -30,6 +30,7 @@ from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_controllers import FakeController
 from topicshift.testing.fake_journal import FakeEvidence, FakeJournal, ManualClock
 from topicshift.testing.fake_ports import FakeVerifier, InlineExecutor
+from topicshift.testing.fake_replayer import FakeReplayer
 from topicshift.testing.fakes import FakeCluster
 
 SOURCE, TARGET, PARTITIONS, OWNER = "payments", "payments-v2", 3, "topic_migration/run-1"
@@ -158,6 +159,7 @@ class World:
         self.verifier = FakeVerifier()
         self.executor: Executor = InlineExecutor()
         self.cluster = FakeCluster(authorizer=authorizer, now_ms=lambda: int(self.clock.now().timestamp() * 1000))
+        self.replayer = FakeReplayer(self.cluster, self.fuse.burn)
         self.controllers = {
             "route": Applications(self),
             "manual": Applications(self, "manual", needs_person=True),
@@ -258,6 +260,7 @@ class World:
                 executor=self.executor,
                 make_admin=lambda: self.cluster,
                 make_reader=self.reader,
+                make_replayer=lambda: self.replayer,
                 make_controller=lambda kind, _admin: self.controllers[kind],
                 verifier=self.verifier,
                 run_job=self._job if spark else None,

@@ -33,6 +33,7 @@ from topicshift.ports import (
     MigrationRow,
     Participant,
     ParticipantState,
+    Replayer,
     Seat,
     StepRow,
     Verifier,
@@ -119,6 +120,8 @@ class Ports:
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
     installation: Callable[[], Installation | None] = lambda: None
     """The installation policy as it is now, None without one. Raises ``Unreadable`` or ``SpecError``."""
+    make_replayer: Callable[[], Replayer] | None = None
+    """Writes late records to the target; None where this advancer cannot."""
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None
     """Draws ``impact.html`` anew with the count that was worked out from rates; None where nobody draws."""
 
@@ -131,6 +134,13 @@ class Ports:
     def reader(self) -> DrainReader:
         """What drain certificates are made from."""
         return self.make_reader()
+
+    @cached_property
+    def replayer(self) -> Replayer:
+        """Who writes late records to the target. Raises ``Refused`` where this advancer cannot."""
+        if self.make_replayer is None:
+            raise Refused("A replay is for another task, or for: topicshift advance.")
+        return self.make_replayer()
 
 
 def producers_of(spec: Spec) -> list[Participant]:

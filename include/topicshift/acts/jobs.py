@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.replay import replayed_in_all
 from topicshift.core.drain.names import STRAYS, verification_name
+from topicshift.core.drain.replay import mark_of_place
 from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import Act, Row
@@ -52,6 +54,9 @@ def order_proof_job(ctx: MigrationContext, record: Record) -> Job:
     if record.done(Row.FENCE_AGAIN):
         arguments += ["--strays", "strays.json"]
         given["strays.json"] = _named(ctx)
+    if replayed_in_all(record):
+        arguments += ["--replayed", "replayed.json"]
+        given["replayed.json"] = _replayed(ctx)
     return Job("order_proof", [*arguments, *(["--sequence-header", header] if header else [])], given)
 
 
@@ -63,6 +68,12 @@ def _named(ctx: MigrationContext) -> dict[str, Any]:
         "named": dict(Counter(r.partition for g in strays.generations for r in g.records)),
         "complete": all(g.complete for g in strays.generations),
     }
+
+
+def _replayed(ctx: MigrationContext) -> dict[str, Any]:
+    """The marks that replayed records bear in the target."""
+    strays = Strays.model_validate_json(ctx.read(STRAYS))
+    return {"marks": [mark_of_place(strays.topic, r.partition, r.offset).decode() for r in strays.replayed]}
 
 
 def _read_by_tasks(ctx: MigrationContext, record: Record) -> dict[int, int]:

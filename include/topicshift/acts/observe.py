@@ -25,6 +25,7 @@ from topicshift.acts.gate import look_at_gate, with_people
 from topicshift.acts.groups import certified_offsets
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
+from topicshift.acts.replay import replayed_in_all
 from topicshift.acts.transactions import open_transactions
 from topicshift.core.checks.installation import forbidden, out_of_bounds
 from topicshift.core.drain.decision import forgotten
@@ -297,7 +298,7 @@ class _Look:
             result = json.loads(data)
         except ValueError:
             return Unknown(f"{question}.json is not JSON")
-        if question == "order_proof" and self._fenced_since(result):
+        if question == "order_proof" and (self._fenced_since(result) or self._replayed_since(result)):
             return JobFact(None)
         return JobFact(verdict or str(result.get("verdict")), str(result.get("reason") or ""))
 
@@ -309,6 +310,11 @@ class _Look:
         """Whether the source was fenced anew after this proof had read it."""
         row, told = self._fence_row().get("record"), proof.get("fence_offsets")
         return row is not None and told is not None and told != {str(p): o for p, o in row["fence_offsets"].items()}
+
+    def _replayed_since(self, proof: Mapping[str, Any]) -> bool:
+        """Whether late records were written to the target after this proof had read it."""
+        count = replayed_in_all(self.record)
+        return bool(count) and "replayed" in proof and proof["replayed"] != count
 
     def _target(self) -> TargetFact | Unknown:
         info, ends, acls = self._answer("target"), self._answer("target_ends"), self._answer("acls")

@@ -50,23 +50,27 @@ class Prospect:
         return {"would": list(self.does), "cannot": self.cannot or None}
 
 
-def _ended(record: Record) -> str:
+def ended(record: Record) -> str:
+    """Why a migration that has ended takes no order, empty while it has not."""
     if record.state is not MigrationState.OPEN or record.over:
         return f"{record.migration_id} has ended already ({record.state.value}); its topics are free."
     return ""
 
 
-def _going_back(record: Record) -> bool:
+def rolling_back(record: Record) -> bool:
     """Whether a rollback was begun: it is finished, or called off, before anything else."""
     return record.mirrored or record.at(Row.ROLLBACK) is StepState.INTENDED
 
 
-def _signed(ctx: MigrationContext, reason: str) -> dict[str, Any]:
+def sign(ctx: MigrationContext, reason: str) -> dict[str, Any]:
+    """Who gives the order, when and why."""
     return {"by": ctx.actor, "at": ctx.clock.now().isoformat(timespec="seconds"), "reason": reason}
 
 
-def _write(ctx: MigrationContext, row: Row, data: Mapping[str, Any]) -> None:
-    """Write an order, over the one of its kind that stands."""
+def write_order(ctx: MigrationContext, row: Row, data: Mapping[str, Any]) -> None:
+    """Write an order, over the one of its kind that stands, or was carried out."""
+    if ctx.refresh().done(row):
+        ctx.finish(row, {}, state=StepState.UNDONE)
     ctx.intend(row, data)
     ctx.finish(row, data, state=StepState.INTENDED)
 
@@ -76,9 +80,9 @@ def _write(ctx: MigrationContext, row: Row, data: Mapping[str, Any]) -> None:
 
 def pause_prospect(record: Record) -> Prospect:
     """What a pause would do now. Producers that stand still are never left so by it."""
-    if _ended(record):
-        return Prospect((), _ended(record))
-    if _going_back(record):
+    if ended(record):
+        return Prospect((), ended(record))
+    if rolling_back(record):
         return Prospect((), f"{record.migration_id} is being rolled back, which a pause does not hold up.")
     if record.freeze is not None:
         return Prospect(
@@ -99,8 +103,8 @@ def pause_prospect(record: Record) -> Prospect:
 def pause(ctx: MigrationContext, reason: str) -> None:
     """Begin nothing new until :func:`unpause`. Raises ``Refused`` in a freeze, and for a migration that has ended."""
     pause_prospect(ctx.refresh()).require()
-    data = _signed(ctx, reason)
-    _write(ctx, Row.PAUSE, data)
+    data = sign(ctx, reason)
+    write_order(ctx, Row.PAUSE, data)
     ctx.event("paused", data)
 
 
@@ -117,8 +121,8 @@ def unpause(ctx: MigrationContext) -> str:
 
 def go_on_prospect(ctx: MigrationContext, record: Record) -> Prospect:
     """What the end of a pause and of a postponement would do now."""
-    if _ended(record):
-        return Prospect((), _ended(record))
+    if ended(record):
+        return Prospect((), ended(record))
     held = [why_paused(record)] if paused(record) else []
     if record.postponed_until is not None:
         held.append(f"the freeze was postponed until {record.postponed_until.isoformat()}")
@@ -140,9 +144,9 @@ def next_window(ctx: MigrationContext) -> datetime:
 
 def postpone_prospect(record: Record, until: datetime, now: datetime) -> Prospect:
     """What a postponement would do now."""
-    if _ended(record):
-        return Prospect((), _ended(record))
-    if _going_back(record):
+    if ended(record):
+        return Prospect((), ended(record))
+    if rolling_back(record):
         return Prospect((), f"{record.migration_id} is being rolled back, which a postponement does not hold up.")
     if record.freeze is not None:
         why = f"The freeze of {record.migration_id} has begun. To end it: topicshift resume-on-source"
@@ -160,8 +164,8 @@ def postpone_prospect(record: Record, until: datetime, now: datetime) -> Prospec
 def postpone(ctx: MigrationContext, until: datetime, reason: str) -> None:
     """Begin no freeze before ``until``. Raises ``Refused`` once it has begun, and for a time that is over."""
     postpone_prospect(ctx.refresh(), until, ctx.clock.now()).require()
-    data = {"until": until.isoformat(), **_signed(ctx, reason)}
-    _write(ctx, Row.POSTPONE, data)
+    data = {"until": until.isoformat(), **sign(ctx, reason)}
+    write_order(ctx, Row.POSTPONE, data)
     ctx.event("postponed", data)
 
 
@@ -211,11 +215,11 @@ def _untouched(record: Record) -> bool:
 
 def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
     """What an abort would do now: the way back that holds, else which ways are left."""
-    if _ended(record):
-        return Prospect((), _ended(record))
+    if ended(record):
+        return Prospect((), ended(record))
     if _untouched(record):
         return Prospect(("nothing was changed yet: the migration ends as failed, and both topics are free",))
-    if _going_back(record):
+    if rolling_back(record):
         return Prospect(("the rollback that was begun is finished",))
     ctx.installation()
     why = objection(ctx.policy.who.get(Ask.ROLLBACK, Who()), None, "yes", {})
@@ -255,7 +259,7 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
     if _untouched(record):
         closed = close(ctx, reason)
         return Done("nothing was changed", ctx.refresh(), over(f"the migration is {closed['state']}"))
-    if record.freeze is not None and not _going_back(record):
+    if record.freeze is not None and not rolling_back(record):
         outcome = resume_on_source(ctx, patience_s)
         if not isinstance(outcome, Done) or ctx.refresh().freeze is not None:
             return outcome

@@ -12,7 +12,7 @@ from topicshift.core.engine.words import Act
 from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
-from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow
+from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow, Replayer
 
 
 def make_ports(
@@ -55,6 +55,13 @@ def make_ports(
         stack.callback(made.connection.close)
         return made
 
+    def replayer() -> Replayer:
+        from topicshift.adapters.kafka.replay import KafkaReplayer
+
+        made = KafkaReplayer.from_config(dict(properties()))
+        stack.callback(made.close)
+        return made
+
     def controller(kind: str, cluster: ClusterAdmin) -> Controller:
         from topicshift.adapters.controllers import ControllerEnv
         from topicshift.adapters.controllers import controller as make
@@ -77,6 +84,7 @@ def make_ports(
         make_admin=admin,
         make_reader=reader,
         make_controller=controller,
+        make_replayer=replayer,
         verifier=FileVerifier(row.migration_id, clock),
         run_job=run_job,
         owner_alive=owner_alive,

@@ -11,11 +11,13 @@ from topicshift.core.errors import SpecError, Transient
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import find_migration, open_context, typed_failures
 
+Place = tuple[int, int]
+
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
     from topicshift.acts.orders import Prospect
 
-ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "close")
+ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "replay", "close")
 """What may be ordered."""
 
 PATIENCE_S = 120.0
@@ -39,7 +41,8 @@ class GiveOrder(BaseOperator):
                 user = getattr(context.get("dag_run"), "triggering_user_name", None)
                 ctx.actor = f"user:{user}" if user else ctx.actor
                 until = _until(ctx, params) if order == "postpone" else None
-                prospect = _prospect(ctx, order, until)
+                places = _places(params) if order == "replay" else None
+                prospect = _prospect(ctx, order, until, places)
                 for line in prospect.does:
                     self.log.info("%s: %s: %s", ctx.row.migration_id, order, line)
                 said = {"migration": ctx.row.migration_id, "order": order, **prospect.values()}
@@ -47,7 +50,7 @@ class GiveOrder(BaseOperator):
                 if params.get("only_say"):
                     return {**said, "outcome": "only said"}
                 with ctx.recorded(self.task_id):
-                    return {**said, "outcome": _give(ctx, order, reason, until)}
+                    return {**said, "outcome": _give(ctx, order, reason, until, places)}
 
 
 def _until(ctx: MigrationContext, params: Any) -> datetime:
@@ -62,8 +65,15 @@ def _until(ctx: MigrationContext, params: Any) -> datetime:
     return found.astimezone(UTC)
 
 
-def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Prospect:
-    from topicshift.acts import orders
+def _places(params: Any) -> list[Place] | None:
+    from topicshift.core.drain.replay import place_of
+
+    text = str(params.get("records") or "").replace(",", " ")
+    return [place_of(word) for word in text.split()] or None
+
+
+def _prospect(ctx: MigrationContext, order: str, until: datetime | None, places: list[Place] | None) -> Prospect:
+    from topicshift.acts import orders, replay_order
 
     record = ctx.refresh()
     if order == "pause":
@@ -75,6 +85,8 @@ def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Pros
         return orders.resume_prospect(ctx, record)
     if order == "abort":
         return orders.abort_prospect(ctx, record)
+    if order == "replay":
+        return replay_order.replay_prospect(ctx, record, places)
     if order == "close":
         return orders.close_prospect(ctx, record)
     if order == "go on":
@@ -82,7 +94,7 @@ def _prospect(ctx: MigrationContext, order: str, until: datetime | None) -> Pros
     raise SpecError(f"order: {order!r} is none. There are: {', '.join(ORDERS)}.")
 
 
-def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None) -> str:
+def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None, places: list[Place] | None) -> str:
     from topicshift.acts import orders
     from topicshift.acts.close import close
 
@@ -97,6 +109,8 @@ def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None
         was = [orders.unpause(ctx), "postponed" if orders.no_longer_postponed(ctx) else ""]
         said = "; ".join(w for w in was if w)
         return f"goes on; it was {said}" if said else "it was not held"
+    if order == "replay":
+        return _replay(ctx, places, reason)
     if order == "close":
         return str(close(ctx, reason)["state"])
     aborts = order == "abort"
@@ -104,3 +118,15 @@ def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None
     if not isinstance(outcome, orders.Done):
         raise Transient(f"{ctx.row.migration_id} still waits: {outcome.decision.why}. The task is tried again.")
     return outcome.why
+
+
+def _replay(ctx: MigrationContext, places: list[Place] | None, reason: str) -> str:
+    from topicshift.acts.advance import advance
+    from topicshift.acts.replay_order import order_replay
+    from topicshift.core.engine.words import Row
+
+    order_replay(ctx, places, reason)
+    outcome = advance(ctx, patience_s=PATIENCE_S)
+    if not ctx.refresh().done(Row.REPLAY):
+        raise Transient(f"{ctx.row.migration_id} still waits: {outcome.decision.why}. Its own tasks go on with it.")
+    return "the records are in the target"

@@ -79,22 +79,37 @@ class Generation(Model):
     complete: bool
 
 
+class Replayed(Model):
+    """A record that was written to the target again: its place on the source, and there."""
+
+    partition: int
+    offset: int
+    to_partition: int
+    to_offset: int
+
+
 class Strays(Model):
-    """All generations of a migration, oldest first."""
+    """All generations of a migration, oldest first, and what of them was replayed."""
 
     topic: str
     topic_id: str
     generations: list[Generation] = Field(default_factory=list)
+    replayed: list[Replayed] = Field(default_factory=list)
+
+    def left(self, generation: Generation) -> list[Stray]:
+        """Records of a generation that were not replayed."""
+        done = {(r.partition, r.offset) for r in self.replayed}
+        return [r for r in generation.records if (r.partition, r.offset) not in done]
 
     @property
     def unseen(self) -> list[Stray]:
         """Records that some released group cannot see any more."""
-        return [r for g in self.generations if g.unseen_by for r in g.records]
+        return [r for g in self.generations if g.unseen_by for r in self.left(g)]
 
     @property
     def groups(self) -> list[str]:
         """Groups that cannot see some record any more."""
-        return sorted({group for g in self.generations if g.records or not g.complete for group in g.unseen_by})
+        return sorted({group for g in self.generations if self.left(g) or not g.complete for group in g.unseen_by})
 
     @property
     def complete(self) -> bool:
@@ -105,7 +120,7 @@ class Strays(Model):
     def mark(self) -> str:
         """SHA-256 of exactly what a person is asked about: the records that are unseen, and the groups."""
         named = [
-            [g.generation, sorted(g.unseen_by), [[r.partition, r.offset, r.key_hex] for r in g.records]]
+            [g.generation, sorted(g.unseen_by), [[r.partition, r.offset, r.key_hex] for r in self.left(g)]]
             for g in self.generations
             if g.unseen_by
         ]
@@ -115,6 +130,11 @@ class Strays(Model):
         """With this generation, in the place of one of the same number."""
         others = [g for g in self.generations if g.generation != made.generation]
         return self.model_copy(update={"generations": sorted([*others, made], key=lambda g: g.generation)})
+
+    def with_replayed(self, made: Sequence[Replayed]) -> Strays:
+        """With these, each in the place of one of the same record."""
+        known = {(r.partition, r.offset): r for r in (*self.replayed, *made)}
+        return self.model_copy(update={"replayed": [known[place] for place in sorted(known)]})
 
 
 def ranges_between(from_: Mapping[int, int], to: Mapping[int, int]) -> list[TailRange]:

@@ -62,6 +62,18 @@ def unseen(record: Record) -> int | None:
     return int(row.data.get("unseen", 0)) if row.data.get("complete", True) else None
 
 
+def replay_ordered(record: Record) -> bool:
+    """A person has ordered that late records are written to the target, and they are not all there yet."""
+    return all_moved(record) and record.at(Row.REPLAY) is StepState.INTENDED
+
+
+def replayed(view: View) -> Decision | None:
+    """Late records go to the target, each with a header, on a person's order alone."""
+    row = view.record.step(Row.REPLAY)
+    count, by = (row.data.get("count"), row.data.get("by")) if row is not None else (None, None)
+    return act(Act.REPLAY, f"{by} has ordered the replay of {count} record(s)")
+
+
 def asks_of_strays(record: Record) -> bool:
     """Every group is moved, and some record is left that a released one cannot see."""
     return all_moved(record) and record.done(Row.FENCE_AGAIN) and unseen(record) != 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from topicshift.core.engine.again import AGAIN, asks_of_strays, kept_there, strays_accepted
+from topicshift.core.engine.again import AGAIN, asks_of_strays, kept_there, replay_ordered, replayed, strays_accepted
 from topicshift.core.engine.before import BEFORE
 from topicshift.core.engine.decision import Decision, Kind, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.frozen import FROZEN, fence_holds
@@ -264,6 +264,9 @@ def _offsets_set_again(view: View, group: str, fact: GroupFact) -> Decision:
 def pause_kept_at_the_end(view: View) -> Decision | None:
     """Neither the order proof nor the end is begun in a pause."""
     return wait(why_paused(view.record))
+
+
+AFTER.rule(replay_ordered, step=Step.VERIFY)(replayed)
 
 
 @AFTER.rule(lambda r: all_moved(r) and not r.mirrored, Fact.ORDER_PROOF, step=Step.VERIFY)

@@ -15,7 +15,7 @@ from topicshift.core.engine.view import View
 KEPT: Final = frozenset(
     (
         *("act_until", "at", "attempt", "called_off", "error", "lease_until", "question", "said", "started_at"),
-        *("by", "reason", "began_at", "unseen", "unseen_by", "complete"),
+        *("by", "count", "reason", "began_at", "unseen", "unseen_by", "complete"),
         *("substance", "taken_at", "until", "why"),
     )
 )

@@ -64,6 +64,7 @@ class Row(StrEnum):
     """No row of the journal: both DENYs of the way forward, as the way back has to lift them."""
     SWITCH_GROUP = "switch_consumer"
     ORDER_PROOF = "order_proof"
+    REPLAY = "replay"
     ROLLBACK = "rollback"
     SCREAM_TEST = "scream_test"
     DELETE_SOURCE = "delete_source"
@@ -162,6 +163,7 @@ class Act(StrEnum):
     SEED_GROUP = "seed_group"
     FINISH_GROUP = "finish_group"
     PROVE_ORDER = "prove_order"
+    REPLAY = "replay"
     FINISH = "finish"
     BEGIN_RESUME = "begin_resume"
     GO_ON = "go_on"
@@ -325,7 +327,7 @@ STEPS: Final[Mapping[Step, StepDoc]] = {
         "nothing lost, no key crossed, duplicates counted",
         "`topic_rollback` (`drain_back`), until the source is deleted",
         "the proof of order over both topics",
-        {Row.ORDER_PROOF: "order proof"},
+        {Row.ORDER_PROOF: "order proof", Row.REPLAY: "late records replayed"},
     ),
     Step.RETIRE: StepDoc(
         "days later: scream test, then deletes the source",

@@ -99,7 +99,8 @@ class OrderProof(Model):
     ``missing``: sequence numbers of a key that lie between two seen ones and are in neither topic.
     ``duplicates_across``: records of the target whose key and number the source has too. ``crossing_keys``: keys with a
     record in the target whose number is below the last one in the source. ``records_after_fence``: readable
-    records of the source behind the fence.
+    records of the source behind the fence. ``replayed``: records of the target that are marked as replayed, null where
+    nobody replayed any.
     """
 
     schema_: str = Field(default=SCHEMA, alias="schema")
@@ -119,6 +120,7 @@ class OrderProof(Model):
     missing: int | None
     crossing_keys: int | None
     records_after_fence: int | None
+    replayed: int | None = None
     checks: list[Check]
     not_proven: list[str]
 
@@ -136,6 +138,8 @@ class Facts:
     of those in ``tails_expired`` a part expired since.
     ``between`` maps a partition of the source to its readable records between the first fence and ``fence``, ``strays``
     to those that the run has named there (None: the source was never fenced anew); ``strays_complete``: it named all.
+    ``replayed``: marks of records of the target that were replayed, as often as they are there (None: nobody replayed
+    any), ``replayed_wanted`` those that the run has on record. No other figure counts them.
     """
 
     source: Side
@@ -159,6 +163,8 @@ class Facts:
     between: Mapping[int, int] = field(default_factory=dict)
     strays: Mapping[int, int] | None = None
     strays_complete: bool = True
+    replayed: Sequence[str] | None = None
+    replayed_wanted: frozenset[str] = frozenset()
 
 
 _NO_HEADER = "The spec names no sequence header (ordering.sequence_header), so the records do not say their order."
@@ -212,6 +218,25 @@ def _strays(facts: Facts) -> Check:
         return _check(facts, "strays", State.NOT_PROVEN, count, seen, why)
     seen = f"{count} records came after the first fence, and each is named in strays.json."
     return _check(facts, "strays", State.PASSED, count, seen, why)
+
+
+def _replayed(facts: Facts) -> Check:
+    why = (
+        "Late records of the source were written to the target on a person's order, each with a header that names its "
+        "place. They are left out of every other figure, for they come after newer records of their keys."
+    )
+    found, wanted = list(facts.replayed or ()), facts.replayed_wanted
+    lost, strange = sorted(wanted - set(found)), sorted(set(found) - wanted)
+    twice = len(found) - len(set(found))
+    if not (lost or strange or twice):
+        return _check(
+            facts, "replayed", State.PASSED, len(found), f"{len(found)} records were replayed, each once.", why
+        )
+    seen = [f"{len(found)} records of {facts.target.topic} are marked as replayed"]
+    seen += [f"{len(lost)} on record are not there, first {lost[0]}"] if lost else []
+    seen += [f"{len(strange)} are not on record, first {strange[0]}"] if strange else []
+    seen += [f"{twice} are there once more"] if twice else []
+    return _check(facts, "replayed", State.FAILED, len(found), f"{'; '.join(seen)}.", why)
 
 
 def _tails(facts: Facts) -> Check:
@@ -376,6 +401,7 @@ def prove(facts: Facts, *, header: str | None, now: datetime, seconds: float) ->
     A failed check makes it ``violated``, else an unknown one ``unknown``, else one not proven ``partly_proven``.
     """
     checks = [_records(facts), _fence(facts), *([_strays(facts)] if facts.strays is not None else [])]
+    checks += [*([_replayed(facts)] if facts.replayed is not None else [])]
     checks += [*([_tails(facts)] if facts.tails is not None else [])]
     checks += [_one_partition(facts, facts.source, "source"), _one_partition(facts, facts.target, "target")]
     if header is not None:
@@ -408,6 +434,7 @@ def prove(facts: Facts, *, header: str | None, now: datetime, seconds: float) ->
         missing=facts.missing,
         crossing_keys=facts.crossing_keys,
         records_after_fence=sum(facts.after_fence.values()) if facts.fence is not None else None,
+        replayed=len(facts.replayed) if facts.replayed is not None else None,
         checks=checks,
         not_proven=_limits(facts, checks, header),
     )
