@@ -17,7 +17,7 @@ from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.words import Act
-from topicshift.core.errors import TopicshiftError
+from topicshift.core.errors import NotFound, TopicshiftError
 from topicshift.core.spec.io import spec_from_params
 from topicshift.ports import Claim
 from topicshift.testing.fake_journal import FakeEvidence
@@ -184,8 +184,11 @@ class Simulation:
         return claim, ports.journal.current(claim.migration_id)
 
     def migration_id(self) -> str:
-        """The latest migration of the source."""
-        return self.journal.find(source=SOURCE)[-1].migration_id
+        """The latest migration of the source. Raises ``NotFound`` where there is none yet."""
+        rows = self.journal.find(source=SOURCE)
+        if not rows:
+            raise NotFound(f"The journal has no migration of {SOURCE}.")
+        return rows[-1].migration_id
 
     def _wrap(self, port: Any, name: str, process: Process) -> Any:
         return Faulty(port, name, process, self.injector, describe=lambda *call: describe_call(self.world, *call))

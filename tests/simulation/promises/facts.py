@@ -162,6 +162,9 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
     remade = facts.hand("source_remade", "source_deleted")
     if remade and record["topic"] == facts.source and record.at <= max(h.at for h in remade):
         return True
+    slept = [h for h in facts.hand("consumer_stall") if str(h["did"]).startswith(f"{group}-")]
+    if record["topic"] == facts.source and any(s.at <= r.at <= s.at + s["amount"] for s in slept for r in remade):
+        return True  # it wakes with offsets of the topic that is gone, and commits them on the one of the same name
     hands = facts.hand("commits_expired", "seeds_expired", "group_reset")
     resets = [
         e
@@ -169,6 +172,7 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
         if e.what == "reset" and e["group"] == group and e["topic"] == record["topic"] and e["to"] > record["offset"]
     ]
     spoilt = [h for h in hands if group in (h["did"] if isinstance(h["did"], tuple) else (h["did"],))] + remade
+    spoilt += facts.hand("partition_added_source")  # a group that begins at the latest record misses what came before
     if any(h.at <= r.at for h in spoilt for r in resets) and record["topic"] == facts.source:
         return True
     if any(e.what == "reset" and e["group"] == group for e in facts.events) and facts.hand("partition_added_target"):

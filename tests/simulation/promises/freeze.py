@@ -134,8 +134,10 @@ def begins_as_shown(facts: Facts) -> Iterator[Violation]:
     for e in facts.events:
         if e.what == "plan":
             plan = e["plan_hash"]
+        elif e.what == "asked" and e["question"] == GO:
+            said.pop(e["shown"], None)
         elif e.what == "answered" and e["question"] == GO:
-            said[e["shown"]] = e["said"]
+            said.setdefault(e["shown"], e["said"])  # a second answer to one question counts for nothing
         elif e.what == "row" and e["step"] == "freeze":
             if e["state"] == "intended" and row in ("", "undone"):
                 number = begun[e["migration"]] = begun.get(e["migration"], 0) + 1
