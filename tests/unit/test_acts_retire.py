@@ -203,6 +203,24 @@ def test_the_scream_test_denies_everybody_and_its_inverse_removes_exactly_that()
     assert screaming(w) > until, "a second test has its own time"
 
 
+def test_a_deny_that_is_sent_after_the_scream_test_is_over_is_taken_back() -> None:
+    w = done()
+
+    def sleeps(method: str) -> None:
+        if method == "create_acls":
+            w.cluster.on_call = None
+            w.clock.advance(263)
+            w.cluster.delete_topic(SOURCE)
+            w.journal.take_over(w.claim.migration_id, "topic_retirement/hand")
+            w.advanced(wanted="retire")
+            assert state(w) == ("retired", False)
+
+    w.cluster.on_call = sleeps
+    w.advance(wanted="retire", patience_s=0.0)
+    assert not screams(w) and w.acls() == w.before
+    assert any("was over before everybody was denied" in line for line in w.said)
+
+
 def test_a_deny_that_somebody_else_set_stays() -> None:
     w = done()
     w.cluster.create_acls([scream_acls(SOURCE)[0]])

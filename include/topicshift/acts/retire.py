@@ -13,7 +13,7 @@ from topicshift.core.drain.discovery import moved, reads
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, SourceFact, View
 from topicshift.core.engine.words import Ask, MigrationState, Row, StepState
-from topicshift.core.errors import Refused, Transient, Unreadable
+from topicshift.core.errors import OwnershipLost, Refused, Transient, Unreadable
 from topicshift.core.proof.retirement import due_at, only_time, retention_of, retirement_findings
 from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import Acl, Clock, ClusterAdmin
@@ -112,11 +112,24 @@ def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
     if added:
         ctx.check_seat()
         ctx.admin.create_acls(added)
-    if "until" not in data:
-        now = ctx.clock.now()
-        until = (now + ctx.effective_spec().retire.scream_test).isoformat()
+    if "until" in data:
+        return
+    now = ctx.clock.now()
+    until = (now + ctx.effective_spec().retire.scream_test).isoformat()
+    try:
         ctx.event("scream_test_begun", {**data, "until": until})
         ctx.finish(Row.SCREAM_TEST, {"until": until, "began_at": now.isoformat()}, state=StepState.INTENDED)
+    except OwnershipLost:
+        _take_back(ctx, added)
+        raise
+
+
+def _take_back(ctx: MigrationContext, added: list[Acl]) -> None:
+    """A process that slept while it denied everybody, and woke up after the test was over, leaves nobody denied."""
+    now = ctx.journal.step(ctx.row.migration_id, Row.SCREAM_TEST)
+    if added and (now is None or now.state == StepState.UNDONE.value):
+        ctx.admin.delete_acls(added)
+        ctx.log(f"the scream test of {ctx.row.source} was over before everybody was denied: that is taken back")
 
 
 def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
