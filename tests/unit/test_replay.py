@@ -77,6 +77,7 @@ def test_replayed_records_are_in_the_target_once_and_nobody_is_asked_about_them(
     (told,) = w.events("replayed")
     assert (len(told["records"]), told["left"]) == (2, 0)
     assert w.events("replay_ordered")[0]["reason"] == "they are payments"
+    assert w.state(Row.QUESTION, Ask.STRAYS) == "undone", "the task that waits for an answer wakes up"
 
 
 def test_what_is_not_replayed_is_still_put_to_a_person_as_a_new_question() -> None:

@@ -8,7 +8,7 @@ from topicshift.core.drain.replay import ReplayOrder, Wanted
 from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
-from topicshift.core.engine.words import Row
+from topicshift.core.engine.words import Ask, Row, StepState, row_of
 
 WRITE_S = 20.0
 """Bound, in seconds, of the act: it has to end within the time of a seat."""
@@ -30,6 +30,10 @@ def replay(ctx: MigrationContext, view: View, decision: Decision) -> None:
     ctx.write(STRAYS, strays.model_dump_json(indent=2))
     left = {"unseen": len(strays.unseen), "unseen_by": strays.groups, "sha256": strays.mark}
     ctx.finish(Row.FENCE_AGAIN, {**left, "replayed": len(strays.replayed)})
+    asked = row_of(Row.QUESTION, Ask.STRAYS)
+    if asked in record.steps and record.steps[asked].state is StepState.INTENDED:
+        # It was about more than is left now: the task that waits for its answer wakes up, and looks again.
+        ctx.journal.finish(ctx.claim, asked, {}, state=StepState.UNDONE.value)
     ctx.event("replayed", {"records": [r.model_dump(mode="json") for r in made], "left": len(strays.unseen)})
     ctx.finish(Row.REPLAY, {})
 
