@@ -17,8 +17,10 @@ from tests.integration.real_world import RealWorld
 from lab.broker import EmbeddedBroker
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.replay import KafkaReplayer
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer
+from topicshift.core.drain.replay import ReplayOrder, Wanted
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import AccessDenied, TopicshiftError, Transient
 from topicshift.core.fence.decision import FenceSample, FenceSettings, find_open_transactions
@@ -55,6 +57,7 @@ def table(after: str) -> list[Right]:
 
 
 ORCHESTRATOR = table("## Airflow's tasks")
+REPLAY = table("## A replay")
 SPARK = table("## Spark")
 PRODUCER = table("A producer:")
 CONSUMER = table("A consumer:")
@@ -140,8 +143,9 @@ def make_target(world: World) -> None:
 
 
 def test_every_table_of_the_page_was_read() -> None:
-    assert [len(t) for t in (ORCHESTRATOR, SPARK, PRODUCER, CONSUMER)] == [17, 2, 4, 5]
-    assert all(re.fullmatch(r"[A-Z_]+", r.operation) for t in (ORCHESTRATOR, SPARK, PRODUCER, CONSUMER) for r in t)
+    tables = (ORCHESTRATOR, REPLAY, SPARK, PRODUCER, CONSUMER)
+    assert [len(t) for t in tables] == [17, 4, 2, 4, 5]
+    assert all(re.fullmatch(r"[A-Z_]+", r.operation) for t in tables for r in t)
 
 
 # ------------------------------------------------------------------------------------------------ the orchestrator
@@ -388,6 +392,28 @@ def test_without_one_right_a_client_is_refused(world: World, user: str, rights: 
     assert right.without in str(probe(world, user, place))
     world.grant(user, [right])
     assert probe(world, user, place) is None
+
+
+def test_the_rights_for_a_replay_are_enough_and_each_is_needed(world: World) -> None:
+    make_target(world)
+    for topic in (world.source, world.target):
+        assert write(world, "admin", topic) is None
+    order = ReplayOrder("m", world.source, world.target, (Wanted(0, 0, 0),), {0: 0})
+
+    def replay() -> int:
+        replayer = KafkaReplayer.from_config(world.broker.config("topicshift"))
+        try:
+            return len(replayer.replay(order, timeout_s=5.0))
+        finally:
+            replayer.close()
+
+    world.grant("topicshift", REPLAY)
+    for right in REPLAY:
+        world.revoke("topicshift", right)
+        with pytest.raises(TopicshiftError, match=re.escape(world.fill(right).without)):
+            replay()
+        world.grant("topicshift", [right])
+    assert replay() == 1
 
 
 @pytest.mark.spark

@@ -42,6 +42,8 @@ def walk(
         while open_ and not ended and time.monotonic() < deadline and not (stop and stop.is_set()):
             for message in consumer.consume(num_messages=2000, timeout=0.05):
                 wanted = open_.get(-1 if message.topic() is None else message.partition())
+                if wanted is None:
+                    _note(message, said)  # an error of the topic or the client as a whole has no such partition
                 if wanted is None or ended:
                     continue
                 if message.error() is None and message.offset() < wanted.end:
@@ -65,11 +67,14 @@ def _at_end(wanted: TailRange, message: Any, said: list[str]) -> bool:
     error = message.error()
     if error is None:
         return bool(message.offset() >= wanted.end - 1)
-    if error.name() == "_PARTITION_EOF":
-        return bool(message.offset() >= wanted.end)
-    if error.name() != NO_GROUP:
+    _note(message, said)
+    return bool(error.name() == "_PARTITION_EOF" and message.offset() >= wanted.end)
+
+
+def _note(message: Any, said: list[str]) -> None:
+    error = message.error()
+    if error is not None and error.name() not in ("_PARTITION_EOF", NO_GROUP):
         said.append(f"{error.name()}: {error.str()}")
-    return False
 
 
 def read_records(

@@ -129,6 +129,7 @@ class KafkaReplayer:
 
     def _read(self, topic: str, places: list[Place], deadline: float) -> list[Any]:
         """The records at these places, in their order."""
+        self._offsets(topic)  # says who may not see it, which a reader that waits for its metadata does not
         wanted, found = set(places), list[Any]()
         ranges = []
         for partition in sorted({p for p, _ in places}):
