@@ -61,7 +61,14 @@ def hand(at: float, name: str, who: str = "person") -> Line:
 
 
 def call(at: float, who: str = "p", **more: Any) -> Line:
-    return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at} | more
+    return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at, "args": ""} | more
+
+
+def acls(at: float, does: str, args: str, **more: Any) -> Line:
+    return call(at, port="admin", method=f"{does}_acls", args=args, **more)
+
+
+LATE = acls(60.0, "create", "[a]", began=39.0)
 
 
 def seat(at: float, who: str, until: float) -> Line:
@@ -139,6 +146,7 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("calm_goes_back", [row(9.0, "order_proof"), hand(10.0, "rollback_asked"), BACK], {}),
     ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
     ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
+    ("sends_while_seated", [seat(10.0, "p", 40.0), LATE, acls(61.0, "delete", "[b]")], {}),
     ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
     ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
     ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
@@ -262,6 +270,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [hand(10.0, "rollback_asked"), hand(11.0, "cleared")],
         [(5.0, "journal", "epoch", {"migration": "m", "epoch": 1}), row(6.0, "arm")],
         [seat(10.0, "p", 40.0), call(41.0), call(50.0, "watch")],
+        [seat(10.0, "p", 40.0), LATE, acls(61.0, "delete", "[a]")],
         [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
         [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
         [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],
