@@ -182,7 +182,8 @@ class DrainReader(Protocol):
 
 @dataclass(frozen=True)
 class Participant:
-    """An application: ``role`` producer or consumer; ``group`` for consumers; ``settings``: what its kind takes."""
+    """An application: ``role`` producer or consumer; ``group`` for consumers; ``settings``: what its kind takes;
+    ``stored_offsets``: what the spec says of a consumer that may keep offsets."""
 
     name: str
     role: Literal["producer", "consumer"]
@@ -190,6 +191,7 @@ class Participant:
     group: str | None = None
     principal: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    stored_offsets: str | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from topicshift.core.spec.model import Spec
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
     from topicshift.adapters.policy import PolicyFile
+    from topicshift.adapters.rest import Endpoint
     from topicshift.ports import Journal, MigrationRow
 
 log = logging.getLogger("topicshift")
@@ -88,6 +89,20 @@ def kafka_config(conn_id: str) -> dict[str, str]:
     from topicshift.adapters.kafka.connection import from_airflow_extra
 
     return from_airflow_extra(connection(conn_id).extra_dejson)
+
+
+def endpoint_of(conn_id: str) -> Endpoint:
+    """The address and log-in of an Airflow HTTP connection. Raises ``SpecError`` for one that is missing or no such."""
+    from topicshift.adapters.rest import endpoint
+
+    found = find_connection(conn_id)
+    if found is None:
+        raise SpecError(
+            f"The Airflow connection {conn_id!r} does not exist. A participant is moved through it, so nobody could be "
+            "asked. Create it (Admin, Connections, or AIRFLOW_CONN_...), or name another one in its settings."
+        )
+    names = ("conn_type", "host", "port", "schema", "login", "password")
+    return endpoint(conn_id, {name: getattr(found, name) for name in names})
 
 
 def open_journal(*, create: bool = True) -> Journal:
@@ -248,6 +263,7 @@ def open_context(
             owner_alive=owner_alive,
             impact_page=impact_page,
             policy=policy_file(),
+            endpoint=endpoint_of,
         )
         ctx = MigrationContext(
             ports,

@@ -9,8 +9,9 @@ import pytest
 
 from topicshift.adapters.controllers import KINDS, hooks
 from topicshift.adapters.controllers.command import NOT_NOW, _told
+from topicshift.core.kafka.connect import STOPS_FROM
 from topicshift.core.spec.io import load_spec
-from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, HookSettings
+from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, ConnectSettings, HookSettings
 from topicshift.ports import ControlContext, Participant
 
 PAGES = Path(__file__).parents[2] / "docs" / "participants"
@@ -39,3 +40,13 @@ def test_the_page_names_what_a_hook_is_told_and_its_numbers() -> None:
     usual = HookSettings(hook="x").timeout.total_seconds()
     assert f"`timeout` ({usual:g} s; at most {MAX_HOOK_S:g} s)" in COMMAND
     assert f"{hooks.KEPT:,} characters" in COMMAND and f"code\n{NOT_NOW} says *not yet*" in COMMAND
+
+
+def test_the_page_of_connectors_names_every_setting_and_what_it_is_where_left_out() -> None:
+    page = (PAGES / "connect.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert list(rows) == list(ConnectSettings.model_fields)
+    usual = ConnectSettings(connector="x")
+    assert f"`{usual.connection}` where it is left out" in rows["connection"]
+    assert f"`{usual.topic_setting}` where it is left out" in rows["topic_setting"]
+    assert f"Kafka {STOPS_FROM[0]}.{STOPS_FROM[1]} or\nlater" in page

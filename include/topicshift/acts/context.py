@@ -150,7 +150,9 @@ def producers_of(spec: Spec) -> list[Participant]:
 
 def consumers_of(spec: Spec) -> list[Participant]:
     """The declared consumers."""
-    return [Participant(c.name, "consumer", c.kind, c.group, None, c.settings) for c in spec.consumers]
+    return [
+        Participant(c.name, "consumer", c.kind, c.group, None, c.settings, c.stored_offsets) for c in spec.consumers
+    ]
 
 
 def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from topicshift.acts.context import MigrationContext, Ports
+from topicshift.adapters.rest import Endpoints, endpoint_from_env
 from topicshift.core.engine.words import Act
 from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import SizingResult
@@ -25,12 +26,13 @@ def make_ports(
     run_job: Callable[[MigrationContext, Act], None] | None = None,
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None,
     policy: Callable[[], Installation | None] | None = None,
+    endpoint: Endpoints | None = None,
 ) -> Ports:
     """The ports of one advancer. Clients are made when they are first used, and closed by ``stack``.
 
     ``config`` gives librdkafka properties; it is called when a client is first needed. ``run_job`` runs Spark jobs;
     ``impact_page`` draws ``impact.html`` anew. ``policy`` gives the installation policy; by default the environment
-    names it.
+    names it. ``endpoint`` gives the address and log-in of a connection; by default from the environment.
     """
     from topicshift.adapters.clock import SystemClock
     from topicshift.adapters.evidence import evidence_from_env
@@ -66,7 +68,7 @@ def make_ports(
         from topicshift.adapters.controllers import ControllerEnv
         from topicshift.adapters.controllers import controller as make
 
-        return make(kind, ControllerEnv(dict(properties()), cluster, clock))
+        return make(kind, ControllerEnv(dict(properties()), cluster, clock, endpoint or endpoint_from_env))
 
     def readers(spec: Spec) -> Any:
         found = installation()

@@ -12,7 +12,15 @@ from airflow.sdk import BaseOperator
 
 from topicshift_airflow.links import ASSESSMENT, EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
-from topicshift_airflow.runtime import SPEC_FOLDER, impact_page, kafka_config, open_journal, policy_file, typed_failures
+from topicshift_airflow.runtime import (
+    SPEC_FOLDER,
+    endpoint_of,
+    impact_page,
+    kafka_config,
+    open_journal,
+    policy_file,
+    typed_failures,
+)
 
 
 def assessment_id(context: Mapping[str, Any]) -> str:
@@ -39,7 +47,7 @@ class _Assess(BaseOperator):
         config = kafka_config(spec.kafka_conn_id)
         with ExitStack() as open_:
             admin = open_.enter_context(KafkaAdmin(config))
-            movers = open_.enter_context(controllers(ControllerEnv(config, admin)))
+            movers = open_.enter_context(controllers(ControllerEnv(config, admin, endpoint=endpoint_of)))
             journal = open_journal()
             open_.callback(journal.close)
             beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal}

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from topicshift.adapters.clock import SystemClock
+from topicshift.adapters.rest import Endpoints, asker, endpoint_from_env
 from topicshift.core.errors import SpecError
 from topicshift.core.spec.fields import did_you_mean
 from topicshift.core.spec.kinds import ENTRY_POINTS, kinds
@@ -23,11 +24,12 @@ from topicshift.ports import Clock, ClusterAdmin, Controller
 
 @dataclass(frozen=True)
 class ControllerEnv:
-    """What a controller may need."""
+    """What a controller may need. ``endpoint`` gives the address and log-in of a connection, by its name."""
 
     kafka_config: Mapping[str, Any]
     admin: ClusterAdmin | None = None
     clock: Clock = field(default_factory=SystemClock)
+    endpoint: Endpoints = endpoint_from_env
 
 
 Factory = Callable[[ControllerEnv], Controller]
@@ -57,7 +59,15 @@ def _command(env: ControllerEnv) -> Controller:
     return CommandController(env.admin, folder())
 
 
-KINDS: dict[str, Factory] = {"route": _route, "manual": _manual, "command": _command}
+def _connect(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.connect import ConnectController
+
+    if env.admin is None:
+        raise SpecError("The controller of kind connect judges groups by Kafka, so it needs an admin client.")
+    return ConnectController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+
+
+KINDS: dict[str, Factory] = {"route": _route, "manual": _manual, "command": _command, "connect": _connect}
 """The kinds that ship."""
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from topicshift.adapters.controllers import hooks
 from topicshift.adapters.controllers.plain import PlainController
@@ -38,7 +36,7 @@ class CommandController(PlainController):
 
     def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
         """What is wrong with each participant's hook: not there, or its own answer to *can_i*."""
-        lines = self._all(participants, lambda p: self._able(ctx, p))
+        lines = self.side_by_side(participants, lambda p: self._able(ctx, p))
         return [f"{p.name}: {line}" for p, line in zip(participants, lines, strict=True) if line]
 
     def _able(self, ctx: ControlContext, who: Participant) -> str:
@@ -64,7 +62,7 @@ class CommandController(PlainController):
 
     def _do(self, ctx: ControlContext, participants: Sequence[Participant], moment: str, topic: str = "") -> None:
         ctx.still()
-        answers = self._all(participants, lambda p: self._call(ctx, p, moment, topic))
+        answers = self.side_by_side(participants, lambda p: self._call(ctx, p, moment, topic))
         failed = []
         for who, answer in zip(participants, answers, strict=True):
             ctx.say(who.name, {"moment": moment, "hook": _settings(who).hook, "answer": answer.text()})
@@ -80,7 +78,10 @@ class CommandController(PlainController):
         """One state for each participant. What a hook does not say clearly, or in time, is unknown."""
         producers = [p for p in participants if p.role == "producer"]
         consumers = [p for p in participants if p.role == "consumer"]
-        states = [*self._all(producers, lambda p: self._producer(ctx, p)), *self._groups.observe(ctx, consumers)]
+        states = [
+            *self.side_by_side(producers, lambda p: self._producer(ctx, p)),
+            *self._groups.observe(ctx, consumers),
+        ]
         found = {s.participant: s for s in states}
         return [found[p] for p in participants]
 
@@ -109,12 +110,6 @@ class CommandController(PlainController):
         if path is None:
             return hooks.Answer(None, why=why)
         return hooks.run(path, moment, _told(ctx, who, moment, topic), settings.timeout.total_seconds())
-
-    def _all(self, who: Sequence[Participant], ask: Callable[[Participant], Any]) -> list[Any]:
-        if len(who) < 2:
-            return [ask(p) for p in who]
-        with ThreadPoolExecutor(max_workers=min(len(who), 16)) as pool:
-            return list(pool.map(ask, who))
 
 
 def _settings(who: Participant) -> HookSettings:

@@ -9,6 +9,7 @@ from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.kafka.cluster import GroupInfo
 from topicshift.core.spec.model import Approval
+from topicshift.core.spec.participants import Consumer
 
 _SEARCH = re.compile(r"elastic|opensearch|\bes\b|solr|vespa|algolia|typesense|meili|search|index", re.IGNORECASE)
 """What connectors into search engines are called: these write the offset of a record as its version."""
@@ -43,7 +44,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "See that it is done before this group is switched.",
             )
         elif consumer.stored_offsets is None:
-            connector = _connector(consumer.group, (facts.snapshot.described or {}).get(consumer.group))
+            connector = _connector(consumer, (facts.snapshot.described or {}).get(consumer.group))
             if connector is None:
                 unsaid.append(consumer.name)
                 continue
@@ -74,8 +75,11 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _connector(group: str, info: GroupInfo | None) -> str | None:
-    """The name of the sink connector that reads as this group, as far as group and client ids tell."""
+def _connector(consumer: Consumer, info: GroupInfo | None) -> str | None:
+    """The name of the sink connector that reads as this group, as far as spec, group and client ids tell."""
+    if consumer.kind == "connect":
+        return str(consumer.settings["connector"])
+    group = consumer.group
     for member in info.members if info is not None else ():
         if found := _TASK.fullmatch(member.client_id):
             return found["name"]

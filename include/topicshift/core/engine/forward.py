@@ -232,7 +232,7 @@ def _release(view: View, consumer: Member, fact: GroupFact) -> Decision:
 def _to_stop(consumer: Member, fact: GroupFact) -> bool:
     """Whether a controller has to stop the group first, so that offsets can be committed for it."""
     stands = fact.members == 0 and fact.where.status == "stopped"
-    return consumer.seeded and not consumer.manual and not stands and not fact.where.runs_on("target")
+    return consumer.seeded and not consumer.manual and not stands and fact.where.side != "target"
 
 
 def _stopped(view: View, consumer: Member, fact: GroupFact) -> Decision:

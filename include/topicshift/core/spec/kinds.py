@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import did_you_mean, problem
+from topicshift.core.spec.fields import ConnectionId, did_you_mean, problem
 
 ENTRY_POINTS = "topicshift.controllers"
 """Entry point group under which an installed package offers further kinds."""
@@ -42,7 +42,25 @@ class HookSettings(Model):
     timeout: Annotated[Duration, AfterValidator(_timeout)] = timedelta(seconds=5)
 
 
-SETTINGS: dict[str, type[Model]] = {"route": NoSettings, "manual": NoSettings, "command": HookSettings}
+class ConnectSettings(Model):
+    """Of kind ``connect``: see ``docs/participants/connect.md``."""
+
+    connector: str = Field(min_length=1, max_length=249)
+    """The connector's name."""
+    connection: ConnectionId = "connect_default"
+    """The connection with the address of a Connect worker, and its log-in."""
+    topic_setting: str = Field(default="topic", pattern=r"^[A-Za-z0-9._-]{1,200}$")
+    """The setting of a source connector that names the topic it writes to; every sink has ``topics``."""
+    keep: list[str] = Field(default=[], max_length=50)
+    """Settings that name the source as well and stay as they are."""
+
+
+SETTINGS: dict[str, type[Model]] = {
+    "route": NoSettings,
+    "manual": NoSettings,
+    "command": HookSettings,
+    "connect": ConnectSettings,
+}
 """The kinds that ship, with what they take under ``settings``."""
 
 

@@ -1,0 +1,149 @@
+"""Ask a service by HTTP and JSON, at the address and with the log-in of a connection that the installation holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient, Unreadable
+
+TIMEOUT_S = 5.0
+"""Bound of one request, in seconds."""
+
+MAX_BYTES = 10_000_000
+"""Bytes of the longest answer that is read."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a service answers, and as whom it is asked. ``login`` and ``password`` never show in its text."""
+
+    url: str
+    login: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    def headers(self) -> dict[str, str]:
+        """Basic authentication where there is a login; a bearer token where there is a password alone."""
+        if self.login:
+            word = base64.b64encode(f"{self.login}:{self.password}".encode()).decode()
+            return {"Authorization": f"Basic {word}"}
+        return {"Authorization": f"Bearer {self.password}"} if self.password else {}
+
+
+Endpoints = Callable[[str], Endpoint]
+"""The endpoint of a connection's name. Raises ``SpecError`` for one that is missing or is no HTTP address."""
+
+
+def endpoint(name: str, fields: Mapping[str, Any]) -> Endpoint:
+    """The endpoint of an Airflow connection: ``conn_type``, ``host``, ``port``, ``schema``, ``login``, ``password``.
+
+    The host may be a whole URL. Raises ``SpecError`` for what is no HTTP address; its log-in is never repeated.
+    """
+    kind = str(fields.get("conn_type") or "")
+    host = str(fields.get("host") or "").strip().rstrip("/")
+    if "://" not in host:
+        scheme = str(fields.get("schema") or ("https" if kind == "https" else "http"))
+        port = f":{fields['port']}" if fields.get("port") else ""
+        host = f"{scheme}://{host}{port}"
+    try:
+        parts = urlsplit(host)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        good = False
+    if not good or kind not in ("http", "https"):
+        raise SpecError(
+            f"The connection {name!r} is no HTTP address (type {kind or 'not said'!r}). Nobody could be asked through "
+            "it. Give it the type http, a host, a port, and the schema http or https; login and password in its fields."
+        )
+    return Endpoint(host, str(fields.get("login") or ""), str(fields.get("password") or ""))
+
+
+def endpoint_from_env(name: str) -> Endpoint:
+    """The endpoint of ``AIRFLOW_CONN_NAME`` in the environment, as JSON or as a URI. Raises ``SpecError``."""
+    variable = f"AIRFLOW_CONN_{name.upper()}"
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        raise SpecError(
+            f"There is no connection {name!r}. A participant is moved through it, so nobody could be asked. In "
+            f"Airflow create it (Admin, Connections); in a terminal set {variable}."
+        )
+    try:
+        fields = json.loads(text) if text.startswith("{") else _from_uri(text)
+        if not isinstance(fields, dict):
+            raise ValueError
+    except ValueError:
+        raise SpecError(f"{variable} is neither JSON nor a URI. Write it as Airflow does.") from None
+    return endpoint(name, fields)
+
+
+def _from_uri(text: str) -> dict[str, Any]:
+    parts = urlsplit(text)
+    return {
+        "conn_type": parts.scheme,
+        "host": unquote(parts.hostname or ""),
+        "port": parts.port,
+        "schema": parts.path.strip("/") or None,
+        "login": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+    }
+
+
+Ask = Callable[[str, str, Any], Any]
+"""One request: method, path and JSON body (None without one) to the answer's JSON (None where it has none)."""
+
+
+def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
+    """Ask this endpoint. Follows no redirect: where a server would send us is not the one that was named.
+
+    Raises ``Transient`` for no answer, HTTP 409, 429 and 5xx, ``AccessDenied`` for 401 and 403, ``NotFound`` for 404,
+    ``Refused`` for any other 4xx and ``Unreadable`` for an answer that is no JSON. No message repeats what was sent or
+    answered: either may hold a secret.
+    """
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        from urllib.error import HTTPError, URLError
+        from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+        class Stay(HTTPRedirectHandler):
+            def redirect_request(self, *_: Any) -> None:
+                return None
+
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "application/json", "Content-Type": "application/json", **to.headers()}
+        request = Request(to.url + path, data=data, headers=headers, method=method)  # noqa: S310
+        what = f"{method} {path} at {to.url}"
+        try:
+            with build_opener(Stay).open(request, timeout=timeout_s) as answer:
+                text = answer.read(MAX_BYTES)
+        except HTTPError as error:
+            with error:
+                raise _typed(error.code, what) from None
+        except URLError as error:
+            raise Transient(f"{what}: no answer ({error.reason}). Nothing is known until it is asked again.") from None
+        except (OSError, HTTPException) as error:
+            why = type(error).__name__
+            raise Transient(f"{what}: no answer ({why}). Nothing is known until it is asked again.") from None
+        try:
+            return json.loads(text) if text.strip() else None
+        except ValueError:
+            raise Unreadable(f"{what}: the answer is no JSON. See that this address is the right one.") from None
+
+    return ask
+
+
+def _typed(code: int, what: str) -> TopicshiftError:
+    if code in (401, 403):
+        return AccessDenied(f"{what} is not allowed (HTTP {code}). Check login, password and rights of the connection.")
+    if code == 404:
+        return NotFound(f"{what}: there is no such thing (HTTP 404). Check the name and the address.")
+    if code in (408, 409, 429) or code >= 500:
+        return Transient(f"{what} cannot be done now (HTTP {code}). It is asked again.")
+    if 300 <= code < 400:
+        return Unreadable(f"{what}: it sends us elsewhere (HTTP {code}). Name the address itself in the connection.")
+    return Refused(f"{what} was refused (HTTP {code}). Its own log says why.")

@@ -1,0 +1,132 @@
+"""A Kafka Connect worker in memory, asked as :class:`topicshift.adapters.rest.Ask` asks a real one.
+
+Held against the real one by the contract that ``tests/integration/test_connect_real.py`` runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from topicshift.core.errors import NotFound, Refused, Transient
+
+
+@dataclass
+class FakeConnector:
+    """One connector. ``lingers``: its tasks stay listed after a stop; ``fails``: its tasks fail when they start."""
+
+    name: str
+    config: dict[str, str]
+    state: str = "RUNNING"
+    tasks: dict[int, str] = field(default_factory=dict)
+    lingers: bool = False
+    fails: bool = False
+
+    @property
+    def sink(self) -> bool:
+        """Whether it reads topics."""
+        return "topics" in self.config
+
+    @property
+    def reads(self) -> list[str]:
+        """The topics that its running tasks read."""
+        running = "RUNNING" in self.tasks.values()
+        return [t.strip() for t in self.config.get("topics", "").split(",")] if running else []
+
+
+class FakeConnectWorker:
+    """Connectors by name. ``on_call`` hears of each request before it is answered, and of each effect after it.
+
+    ``on_change`` hears of each connector whose tasks may have changed. ``busy``: so many requests that change something
+    are answered as by workers that rebalance (HTTP 409).
+    """
+
+    def __init__(self, on_change: Callable[[FakeConnector], None] = lambda _: None, cluster_id: str = "") -> None:
+        self.connectors: dict[str, FakeConnector] = {}
+        self.on_change, self.cluster_id = on_change, cluster_id
+        self.on_call: Callable[[str], None] = lambda _: None
+        self.busy = 0
+        self.version = "4.3.1"
+
+    def create(self, name: str, config: Mapping[str, str]) -> FakeConnector:
+        """A connector that runs."""
+        made = self.connectors[name] = FakeConnector(name, {**config, "name": name})
+        self.run(made)
+        return made
+
+    def run(self, one: FakeConnector) -> None:
+        """Its tasks start."""
+        count = int(one.config.get("tasks.max", "1"))
+        one.state, one.tasks = "RUNNING", dict.fromkeys(range(count), "FAILED" if one.fails else "RUNNING")
+        self.on_change(one)
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Any:
+        """Answer one request. Raises the errors that a real worker's answers become."""
+        self.on_call(f"{method} {path}")
+        if method != "GET" and self.busy:
+            self.busy -= 1
+            raise Transient(f"{method} {path} cannot be done now (HTTP 409). It is asked again.")
+        parts = [unquote(p) for p in urlsplit(path).path.strip("/").split("/") if p]
+        if not parts:
+            return {"version": self.version, "commit": "0", "kafka_cluster_id": self.cluster_id}
+        if parts[0] == "connector-plugins":
+            return self._validated(body)
+        one = self.connectors.get(parts[1])
+        if one is None:
+            raise NotFound(f"{method} {path}: there is no such thing (HTTP 404).")
+        answer = getattr(self, f"_{method.lower()}_{parts[2] if len(parts) > 2 else 'connector'}")(one, body)
+        if method != "GET":
+            self.on_change(one)
+            self.on_call(f"{method} {path} answered")
+        return answer
+
+    def _validated(self, config: Any) -> Any:
+        errors = [] if str(config.get("tasks.max", "1")).isdigit() else ["no number"]
+        return {
+            "error_count": len(errors),
+            "configs": [{"value": {"name": "tasks.max", "errors": errors}}],
+        }
+
+    def _get_status(self, one: FakeConnector, body: Any) -> Any:
+        def part(state: str) -> dict[str, str]:
+            return {"state": state, "worker_id": "w"} | ({"trace": "a.B: hush\n\tat"} if state == "FAILED" else {})
+
+        return {
+            "name": one.name,
+            "connector": part(one.state),
+            "tasks": [{"id": i, **part(state)} for i, state in one.tasks.items()],
+            "type": "sink" if one.sink else "source",
+        }
+
+    def _get_config(self, one: FakeConnector, body: Any) -> Any:
+        return dict(one.config)
+
+    def _put_config(self, one: FakeConnector, body: Any) -> Any:
+        if not str(body.get("tasks.max", "1")).isdigit():
+            raise Refused("PUT config was refused (HTTP 400).")
+        one.config = {**body, "name": one.name}
+        if one.state == "RUNNING":
+            self.run(one)
+        return {"name": one.name, "config": dict(one.config), "tasks": []}
+
+    def _put_stop(self, one: FakeConnector, body: Any) -> None:
+        one.state = "STOPPED"
+        if not one.lingers:
+            one.tasks = {}
+
+    def _put_pause(self, one: FakeConnector, body: Any) -> None:
+        one.state, one.tasks = "PAUSED", dict.fromkeys(one.tasks, "PAUSED")
+
+    def _put_resume(self, one: FakeConnector, body: Any) -> None:
+        self.run(one)
+
+    def _post_restart(self, one: FakeConnector, body: Any) -> None:
+        if one.state == "FAILED" or "FAILED" in one.tasks.values():
+            self.run(one)
+
+    def _patch_offsets(self, one: FakeConnector, body: Any) -> Any:
+        if one.state != "STOPPED" or one.tasks:
+            raise Refused("PATCH offsets was refused (HTTP 400).")
+        return {"message": "The offsets for this connector have been altered successfully"}

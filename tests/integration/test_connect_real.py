@@ -1,0 +1,330 @@
+"""Kind ``connect`` on a real broker and a real Connect worker: real connectors, moved under live load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from tests.integration.connect_world import ConnectWorker, sink, source
+from tests.integration.real_world import RealWorld
+from tests.unit.connect_contract import CONTRACT, Case
+
+from lab.broker import EmbeddedBroker
+from topicshift.adapters.clock import SystemClock
+from topicshift.adapters.controllers.connect import ConnectController
+from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.adapters.rest import Endpoint, asker
+from topicshift.core.engine.words import Row, Step
+from topicshift.core.errors import PreflightFailed, Refused, Unreadable
+from topicshift.ports import ControlContext, Participant
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+Line = tuple[str, int, str]
+
+
+@pytest.fixture(scope="module")
+def worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectWorker]:
+    with ConnectWorker(broker, tmp_path_factory.mktemp("connect")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
+    with KafkaAdmin(broker.config()) as made:
+        yield made
+
+
+def seen(file: Path) -> list[Line]:
+    """What a connector has had acknowledged, or was given, in order."""
+    lines = (line.split(",") for line in file.read_text().splitlines()) if file.exists() else ()
+    return [(key, int(number), topic) for key, number, topic in lines]
+
+
+class Migration(RealWorld):
+    """One source connector and one sink connector."""
+
+    def __init__(
+        self, worker: ConnectWorker, broker: EmbeddedBroker, admin: KafkaAdmin, topic: str, home: Path, **changes: Any
+    ) -> None:
+        self.worker, self.wrote, self.kept = worker, home / "wrote", home / "kept"
+        self.source_name, self.sink_name = f"{topic}_source", f"{topic}_sink"
+        admin.create_topic(topic, 3, 1, {})
+        more, says = changes.pop("settings_of_sink", {}), changes.pop("says", "none")
+        self.before = {
+            self.source_name: worker.create(self.source_name, source(self.wrote, topic)),
+            self.sink_name: worker.create(self.sink_name, sink(self.kept, f"{topic}, other", **more)),
+        }
+        kind = {"kind": "connect"}
+        super().__init__(
+            broker,
+            admin,
+            topic,
+            producers=[{"name": "intake", **kind, "settings": {"connector": self.source_name}}],
+            consumers=[
+                {
+                    "name": "archive",
+                    "group": f"connect-{self.sink_name}",
+                    **kind,
+                    "settings": {"connector": self.sink_name},
+                    "stored_offsets": says,
+                }
+            ],
+            **changes,
+        )
+        self.controllers["connect"] = ConnectController(admin, lambda _: worker.ask, SystemClock())  # type: ignore[assignment]
+        self.until(lambda: len(seen(self.kept)) > 50, "the sink is given records", 60)
+
+    def drain(self, group: str = "", topic: str = "") -> None:
+        """The connector does."""
+
+    def differs(self) -> dict[str, tuple[str | None, str | None]]:
+        """Every setting of the two connectors that is not as it was before, as (before, now)."""
+        now = {name: self.worker.config(name) for name in self.before}
+        return {
+            f"{name}.{key}": (settings.get(key), now[name].get(key))
+            for name, settings in self.before.items()
+            for key in sorted({*settings, *now[name]})
+            if settings.get(key) != now[name].get(key)
+        }
+
+    def moved(self) -> dict[str, tuple[str | None, str | None]]:
+        """What differs after a migration: the topics, and nothing else."""
+        return {
+            f"{self.source_name}.topic": (self.source, self.target),
+            f"{self.sink_name}.topics": (f"{self.source}, other", f"{self.target}, other"),
+        }
+
+    def goes_on(self, most_s: float = 30) -> None:
+        """Both run, and more is written and given."""
+        self.until(lambda: all(map(self.worker.running, self.before)), "both connectors run", most_s)
+        before = len(seen(self.kept))
+        self.until(lambda: len(seen(self.kept)) > before + 30, "the sink is given more", most_s)
+
+    def proven(self) -> None:
+        """Everything acknowledged was given once, and each key in order, by the connectors' own files."""
+        self.worker.ask("PUT", f"/connectors/{self.source_name}/stop", None)
+        self.worker.until(lambda: self.worker.status(self.source_name) == ("STOPPED", []), "the source stands")
+        self.until(lambda: len(seen(self.kept)) >= len(seen(self.wrote)), "all is given", 30)
+        sent, given = defaultdict(list), defaultdict(list)
+        for lines, by_key in ((seen(self.wrote), sent), (seen(self.kept), given)):
+            for key, number, _ in lines:
+                by_key[key].append(number)
+        assert all(numbers == list(range(len(numbers))) for numbers in sent.values())
+        assert given == sent
+
+    def close(self) -> None:
+        for name in self.before:
+            self.worker.delete(name)
+        super().close()
+
+
+Migrate = Callable[..., Migration]
+
+
+@pytest.fixture
+def migrate(
+    worker: ConnectWorker, broker: EmbeddedBroker, admin: KafkaAdmin, topic_name: Callable[..., str], tmp_path: Path
+) -> Iterator[Migrate]:
+    made: list[Migration] = []
+
+    def make(**changes: Any) -> Migration:
+        made.append(Migration(worker, broker, admin, topic_name(), tmp_path, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_connectors_are_moved_and_nothing_is_lost(migrate: Migrate, cutover: str) -> None:
+    w = migrate(cutover=cutover)
+    w.advanced()
+    assert w.differs() == w.moved()
+    w.goes_on()
+    w.proven()
+    assert {topic for _, _, topic in seen(w.kept)} == {w.source, w.target}
+    said = [e.data for e in w.journal.events(w.claim.migration_id) if e.kind == "participant"]
+    assert [e["moment"] for e in said] == ["stop", "point", "start"] * 2
+    assert {"setting": "topics", "before": f"{w.source}, other", "after": f"{w.target}, other"}.items() <= said[
+        4
+    ].items()
+
+
+def test_a_freeze_that_is_taken_back_leaves_every_setting_as_it_was(migrate: Migrate) -> None:
+    w = migrate()
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert w.worker.status(w.source_name) == ("STOPPED", [])
+    w.advanced(wanted="resume")
+    assert w.state(Row.FREEZE) == "undone" and w.differs() == {}
+    w.goes_on()
+    w.proven()
+
+
+def test_a_rollback_after_the_switch_was_begun_puts_every_setting_back(migrate: Migrate) -> None:
+    """Both connectors are on the target, the source held before its first record there."""
+    w = migrate()
+    w.advanced(until=Step.VERIFY_DRAIN)
+    ctx = w.context()
+    ctx.refresh()
+    settings = w.controllers["connect"]
+    settings.point(ctx.control(), ctx.producers, w.target)
+    settings.stop(ctx.control(), ctx.consumers)
+    w.until(lambda: settings.observe(ctx.control(), ctx.consumers)[0].status == "stopped", "the sink stands", 30)
+    settings.point(ctx.control(), ctx.consumers, w.target)
+    assert w.differs() == w.moved()
+    settings.point(ctx.control(), ctx.consumers, w.source)
+    settings.start(ctx.control(), ctx.consumers)
+    w.advanced(wanted="resume")
+    assert w.differs() == {}
+    w.goes_on()
+    w.proven()
+
+
+def test_a_worker_that_is_gone_blocks_by_name_and_in_the_freeze_its_connector_resumes_once_it_is_back(
+    migrate: Migrate, admin: KafkaAdmin
+) -> None:
+    w = migrate(freeze_budget="12s")
+    dead, alive = asker(Endpoint("http://127.0.0.1:1")), w.worker.ask
+    now = [dead]
+    w.controllers["connect"] = ConnectController(  # type: ignore[assignment]
+        admin, lambda _: lambda method, path, body: now[0](method, path, body), SystemClock()
+    )
+    with pytest.raises(Unreadable, match=r"TS501.*intake: GET .*127\.0\.0\.1:1"):
+        w.advanced()
+    now[0] = alive
+    w.advanced(until=Step.STOP_PRODUCERS)
+    now[0] = dead
+    w.until(lambda: "not on the source" in w.waits(patience_s=3, wanted="resume"), "the budget ends the freeze", 60)
+    why = w.waits(patience_s=1, wanted="resume")
+    assert "intake" in why and "127.0.0.1:1: no answer" in why
+    now[0] = alive
+    w.advanced(wanted="resume")
+    assert w.state(Row.FREEZE) == "undone" and w.differs() == {}
+    w.goes_on()
+
+
+def test_a_member_that_lingers_in_the_sinks_group_keeps_its_offsets_from_being_set(
+    migrate: Migrate, broker: EmbeddedBroker, admin: KafkaAdmin
+) -> None:
+    """Connect itself refuses to change the offsets then; here the group is waited for by name, and goes on."""
+    w = migrate()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    other = Consumer({**broker.config(), "group.id": w.group, "session.timeout.ms": 6000})
+    other.subscribe([w.source])
+    try:
+        w.until(lambda: other.poll(0.1) is None and other.assignment(), "another member of the group", 30)
+        why = w.waits(patience_s=6)
+        assert w.group in why and ("members" in why or "still reads the source" in why), why
+        assert set(admin.commits([w.group], w.target, range(6))[w.group].offsets.values()) == {None}
+        with pytest.raises(Refused):
+            admin.alter_commits(w.group, w.target, {0: 0})
+    finally:
+        other.close()
+    w.advanced()
+    assert w.differs() == w.moved()
+    w.proven()
+
+
+def test_a_sink_that_runs_and_reads_nothing_has_not_arrived(migrate: Migrate) -> None:
+    """All its tasks are RUNNING, and no commit moves."""
+    w = migrate()
+    hold = Path(f"{w.kept}.hold")
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.until(lambda: sum(o.end for o in w.cluster.offsets(w.target).values()) > 12, "records on the target", 30)
+    hold.touch()
+    w.until(lambda: "its commits do not move" in w.waits(patience_s=5), "it is seen", 60)
+    assert w.worker.running(w.sink_name) and w.state(Row.SWITCH_GROUP, w.group) == "intended"
+    hold.unlink()
+    w.advanced()
+    w.proven()
+
+
+def test_a_task_that_failed_on_the_target_is_restarted(migrate: Migrate) -> None:
+    w = migrate()
+    fail = Path(f"{w.kept}.fail")
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.until(lambda: sum(o.end for o in w.cluster.offsets(w.target).values()) > 12, "records on the target", 30)
+    fail.touch()
+    w.until(lambda: "task 0 is FAILED" in w.waits(patience_s=5), "it is seen", 60)
+    assert not any("hush" in line for line in w.said)
+    fail.unlink()
+    w.advanced()
+    assert any(e.data.get("moment") == "restart" for e in w.journal.events(w.claim.migration_id))
+    w.goes_on()
+    w.proven()
+
+
+def test_a_sink_that_keeps_the_highest_offset_drops_updates_which_is_why_the_plan_asks(migrate: Migrate) -> None:
+    """What the page warns of, seen: lag 0, nothing failed, and old keys are not updated."""
+    highest = {"highest": "true"}
+    with pytest.raises(PreflightFailed, match=r"TS319.*sink connector"):
+        migrate(settings_of_sink=highest, says=None).advanced()
+    w = migrate(settings_of_sink=highest)
+    w.advanced()
+    w.until(lambda: sum(o.end for o in w.cluster.offsets(w.target).values()) > 24, "records on the target", 30)
+    w.worker.ask("PUT", f"/connectors/{w.source_name}/stop", None)
+    w.worker.until(lambda: w.worker.status(w.source_name) == ("STOPPED", []), "the source stands")
+
+    def lag() -> int:
+        held = w.cluster.commits([w.group], w.target, range(6))[w.group].offsets
+        return sum(o.end - (held[p] or 0) for p, o in w.cluster.offsets(w.target).items())
+
+    w.until(lambda: lag() == 0, "it has read all", 30)
+    dropped = len(seen(w.wrote)) - len(seen(w.kept))
+    assert dropped > 12 and w.worker.running(w.sink_name)
+
+
+def test_what_cannot_be_moved_is_said_before_anything_is_touched(
+    worker: ConnectWorker, admin: KafkaAdmin, topic_name: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = topic_name()
+    admin.create_topic(topic, 1, 1, {})
+    controller = ConnectController(admin, lambda _: worker.ask, SystemClock())
+    ctx = ControlContext("m", topic, f"{topic}-v2", 1)
+
+    def unable(role: Any = "consumer", group: str = "", **settings: Any) -> str:
+        told = {"connector": f"{topic}_c", **settings}
+        who = Participant("archive", role, "connect", group or f"connect-{topic}_c", None, told)
+        return "\n".join(controller.can_i(ctx, [who]))
+
+    assert "knows no connector" in unable()
+    try:
+        made = worker.create(f"{topic}_c", sink(tmp_path / "kept", topic))
+        assert unable() == ""
+        assert "is a sink, no source" in unable(role="producer")
+        assert f"reads as group connect-{topic}_c" in unable(group="another")
+        worker.ask("PUT", f"/connectors/{topic}_c/pause", None)
+        worker.until(lambda: worker.status(f"{topic}_c")[0] == "PAUSED", "it is paused")
+        assert "is PAUSED" in unable()
+        worker.ask("PUT", f"/connectors/{topic}_c/resume", None)
+        for more, said in (
+            ({"topics": "others"}, "it has to name"),
+            ({"topics": f"{topic},{topic}-v2"}, "and not"),
+            ({"notes": f"of {topic}"}, "its setting notes names"),
+        ):
+            worker.create(f"{topic}_c", {**made, **more})
+            assert said in unable(), more
+        assert unable(keep=["notes"]) == ""
+        regex = {k: v for k, v in made.items() if k != "topics"} | {"topics.regex": f"{topic}.*"}
+        worker.create(f"{topic}_c", regex)
+        assert "topics.regex" in unable()
+    finally:
+        worker.delete(f"{topic}_c")
+
+
+@pytest.mark.parametrize("case", CONTRACT, ids=lambda c: c.__name__)
+def test_the_fake_worker_and_the_real_one_do_alike(
+    case: Case, worker: ConnectWorker, admin: KafkaAdmin, topic_name: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = topic_name()
+    admin.create_topic(topic, 2, 1, {})
+    name = f"{topic}_c"
+    try:
+        case(worker.ask, name, worker.create(name, sink(tmp_path / "kept", topic)), worker.until)
+    finally:
+        worker.delete(name)
