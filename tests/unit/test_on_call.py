@@ -94,6 +94,9 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_a_killed_client_is_unknown_by_name",
         "test_a_person_who_knows_that_an_instance_is_dead_ends_the_wait",
     ),
+    "The gate says of a principal that *an ACL that was made after the plan lets it write*": (
+        "test_who_may_write_since_the_plan_keeps_the_gate_shut_by_name",
+    ),
     "The gate says of an application that it *follows the route of this topic*": (
         "test_an_application_that_joins_the_route_after_the_plan_keeps_the_gate_shut_by_name",
     ),
@@ -143,6 +146,34 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_a_policy_that_was_tightened_after_the_plan_stops_the_run_before_the_freeze",
     ),
     "You are told `freeze_overlong`": ("test_a_freeze_that_ends_on_the_source_says_why_and_a_run_that_stands_too",),
+    "The journal's database is down in a freeze": (
+        "test_status_says_what_the_route_says",
+        "test_producers_resume_under_the_next_claim_of_their_migration",
+        "test_nobody_goes_back_where_somebody_may_be_on_the_target",
+        "test_everything_else_is_unknown",
+    ),
+    "The gate says of a group `lost_unread`": ("test_a_group_that_cannot_drain_keeps_the_gate_shut_by_name",),
+    "A migration is to wait": (
+        "test_a_pause_says_what_it_does_and_is_seen_in_the_status",
+        "test_a_pause_in_a_freeze_is_refused_with_the_way_out",
+        "test_a_freeze_is_postponed_to_a_time_or_the_next_window",
+        "test_after_the_switch_a_pause_holds_groups_and_the_proof_but_not_the_watch_over_the_fence",
+    ),
+    "A migration is not wanted any more": (
+        "test_an_abort_before_anything_was_changed_asks_and_ends_it",
+        "test_an_abort_leaves_what_was_there_before",
+        "test_after_the_switch_an_abort_says_which_way_is_left",
+    ),
+    "`topic_source_watch` is red in `look`": (
+        "test_a_stray_write_is_told_once_and_changes_nothing",
+        "test_a_group_that_comes_back_is_named_and_so_is_its_end",
+        "test_a_source_that_was_deleted_or_replaced_by_somebody_else",
+        "test_the_task_is_red_while_somebody_has_to_see_to_it_and_people_are_told_once",
+    ),
+    "`status` says that commits have expired (TS611)": (
+        "test_commits_that_expire_are_told_and_the_certificate_keeps_them",
+    ),
+    "The deleted source is there again (TS614)": ("test_a_topic_that_comes_back_is_named_as_well_as_kafka_allows",),
     "Tasks may be cleared at any time, twice too": (
         "test_every_task_may_run_twice",
         "test_tasks_cleared_twice_after_the_end_change_nothing",
@@ -153,6 +184,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
 def test_every_promise_has_its_test() -> None:
     page = (ROOT / "docs" / "on-call.md").read_text("utf-8")
     assert [words for words in PROMISES if words not in page] == [], "the page says it otherwise now"
+    rows = [line for line in page.split("\n") if line.startswith("| ") and not line.startswith("| what you see")]
+    assert [row[:80] for row in rows if not any(words in row for words in PROMISES)] == [], "rows without a test"
     known = set[str]()
     for file in (ROOT / "tests").rglob("test_*.py"):
         known |= {n.name for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)}
