@@ -24,12 +24,19 @@ class RealWorld(World):
     """A migration of ``source``, which is there already, to ``SOURCE-v2``. Close it."""
 
     def __init__(
-        self, broker: EmbeddedBroker, admin: KafkaAdmin, source: str, *, user: str | None = None, **changes: Any
+        self,
+        broker: EmbeddedBroker,
+        admin: KafkaAdmin,
+        source: str,
+        *,
+        user: str | None = None,
+        journal: WorldJournal | None = None,
+        **changes: Any,
     ) -> None:
         self.user = user
         self.broker, self.source, self.target = broker, source, f"{source}-v2"
         self.fuse, self.clock = Fuse(), SystemClock()  # type: ignore[assignment]
-        self.journal = WorldJournal(self.clock, self.fuse)
+        self.journal = journal or WorldJournal(self.clock, self.fuse)
         self.evidence, self.verifier, self.executor = FakeEvidence(), FakeVerifier(), ThreadExecutor()
         self.cluster: Any = admin
         self.controllers = {"route": Applications(self), "manual": Applications(self, "manual", needs_person=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from topicshift.adapters.controllers import ControllerEnv, controller
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
 from topicshift.core.engine.words import Row
+from topicshift.core.errors import Refused
 from topicshift.ports import DrainReader
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
@@ -43,15 +44,22 @@ class LiveWorld(RealWorld):
     def goes_there_and_back(self, life: Life) -> None:
         """Everybody moves to the target, works there for a while, and goes back."""
         before = self.acls()
+        self.goes_there(life)
+        self.goes_back(life)
+        assert self.acls() == before
+
+    def goes_there(self, life: Life) -> None:
+        """Everybody moves to the target, and works there for a while."""
         self.advanced()
-        life.check_alive()
         self._works(life)
+
+    def goes_back(self, life: Life) -> None:
+        """Everybody goes back, and works there for a while."""
         asking = self.asks(wanted="rollback")
         assert asking.about["rollback"] == "drain_back", asking
         self.advanced(wanted="rollback")
         assert self.journal.current(self.claim.migration_id).state == "rolled_back"
         assert self.data(Row.ROLLBACK)["not_restored"] == []
-        assert self.acls() == before
         restored = json.loads(self.evidence.read(self.claim.migration_id, "restored.json") or b"")
         assert f"the configs of {self.source} are as they were" in restored["equal"]
         self._works(life)
@@ -62,37 +70,85 @@ class LiveWorld(RealWorld):
         eventually("records that are sent and read", lambda: all(n > now[k] + 50 for k, n in life.counts().items()))
 
 
-@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
-def test_under_load_everybody_goes_back_twice_and_nothing_is_lost(
-    cutover: str, secure_broker: EmbeddedBroker, topic_name: Callable[..., str], tmp_path: Path
-) -> None:
-    source = topic_name()
-    admin = KafkaAdmin(secure_broker.superuser_config())
-    life = Life(
+@pytest.fixture
+def worlds() -> Iterator[list[LiveWorld]]:
+    made: list[LiveWorld] = []
+    yield made
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def admin(secure_broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
+    made = KafkaAdmin(secure_broker.superuser_config())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def life(secure_broker: EmbeddedBroker, topic_name: Callable[..., str], tmp_path: Path) -> Iterator[Life]:
+    """Applications under load on a topic of their own."""
+    made = Life(
         tmp_path / "logs",
         lambda user: secure_broker.write_client_properties(user, tmp_path / f"{user}.properties"),
-        topic=source,
+        topic=topic_name(),
         keys=50,
         rate=40,
         producers=(App("checkout", 1),),
         consumers=(App("ledger", 2),),
     )
-    worlds: list[LiveWorld] = []
     try:
-        start_traffic(secure_broker.superuser_config(), life, print, backlog=300)
-        for target in (f"{source}-v2", f"{source}-v3"):
-            changes = {"target": target, "partitions": 9, "cutover": cutover}
-            consumers = [{"name": "ledger", "group": "ledger"}]
-            worlds.append(LiveWorld(secure_broker, admin, source, consumers=consumers, **changes))
-            worlds[-1].goes_there_and_back(life)
-        life.finish()
+        start_traffic(secure_broker.superuser_config(), made, print, backlog=300)
+        yield made
     finally:
-        life.stop()
-        for world in worlds:
-            world.close()
-        admin.close()
-    proof = prove(tmp_path / "logs")
-    assert set(proof["sent_by_topic"]) == {source, f"{source}-v2", f"{source}-v3"}
+        made.stop()
+
+
+LEDGER = [{"name": "ledger", "group": "ledger"}]
+
+
+def nothing_is_lost(life: Life, logs: Path, topics: set[str]) -> None:
+    life.finish()
+    life.stop()
+    proof = prove(logs)
+    assert set(proof["sent_by_topic"]) == topics
     ledger = proof["groups"]["ledger"]
     assert (ledger["lost"], ledger["out_of_order"], ledger["duplicated"]) == (0, 0, 0), ledger
     assert ledger["processed"] == proof["sent"]
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_under_load_everybody_goes_back_twice_and_nothing_is_lost(
+    cutover: str, secure_broker: EmbeddedBroker, admin: KafkaAdmin, life: Life, worlds: list[LiveWorld], tmp_path: Path
+) -> None:
+    source = life.topic
+    for target in (f"{source}-v2", f"{source}-v3"):
+        changes = {"target": target, "partitions": 9, "cutover": cutover}
+        worlds.append(LiveWorld(secure_broker, admin, source, consumers=LEDGER, **changes))
+        worlds[-1].goes_there_and_back(life)
+    nothing_is_lost(life, tmp_path / "logs", {source, f"{source}-v2", f"{source}-v3"})
+
+
+def test_of_two_migrations_in_a_row_the_later_one_goes_back_first_and_the_earlier_one_names_it(
+    secure_broker: EmbeddedBroker, admin: KafkaAdmin, life: Life, worlds: list[LiveWorld], tmp_path: Path
+) -> None:
+    names = [life.topic, f"{life.topic}-v2", f"{life.topic}-v3"]
+    changes = {"partitions": 9, "cutover": "producers_first", "consumers": LEDGER}
+    worlds.append(first := LiveWorld(secure_broker, admin, names[0], target=names[1], **changes))
+    before = first.acls()
+    first.goes_there(life)
+    worlds.append(
+        second := LiveWorld(
+            secure_broker, admin, names[1], target=names[2], journal=first.journal, **changes | {"partitions": 12}
+        )
+    )
+    newer = second.claim.migration_id
+    with pytest.raises(Refused, match=rf"forward_only.*{newer} .*open\) holds {names[1]}"):
+        first.advance(wanted="rollback")
+    second.goes_there(life)
+    with pytest.raises(Refused, match=rf"forward_only.*{newer} .*done\) came after it and has moved {names[1]} on"):
+        first.advance(wanted="rollback")
+    second.goes_back(life)
+    first.goes_back(life)
+    assert first.acls() == before
+    nothing_is_lost(life, tmp_path / "logs", set(names))

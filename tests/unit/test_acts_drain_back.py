@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.test_acts_commands import MIXED
 from tests.unit.world import SOURCE, TARGET, Killed, World
 
+from topicshift.acts.later import later_migration
 from topicshift.acts.rollback import refuse_while_going_back
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import Refused
@@ -243,3 +244,83 @@ def test_words_for_people_name_the_topics_by_their_names() -> None:
     w.apps.deaf.add("billing")
     said = w.waits(wanted="rollback", patience_s=1)
     assert f"billing is running on {TARGET}" in said and "the source" not in said
+
+
+def later(w: World, *steps: tuple[Row, str], state: str = "open", active: bool = True) -> str:
+    """A later migration of the target, with these rows."""
+    w.clock.advance(60)
+    claim = w.journal.claim(
+        cluster_id=w.cluster.cluster().cluster_id,
+        source=TARGET,
+        target="payments-v3",
+        owner="topic_migration/later",
+        spec={},
+        owner_alive=lambda _: True,
+    )
+    for row, step_state in steps:
+        w.journal.intend(claim, row.value, {})
+        if step_state != "intended":
+            w.journal.finish(claim, row.value, {}, state=step_state)
+    if state != "open":
+        w.journal.set_state(claim, state, active=active)
+    return claim.migration_id
+
+
+MOVED_ON = ((Row.FENCE, "done"), (Row.SWITCH_PRODUCERS, "done"), (Row.WIDE_DENY, "done"))
+LATER = {
+    "planned": ((), "open", False),
+    "frozen": (((Row.FREEZE, "intended"),), "open", True),
+    "done": (MOVED_ON, "done", False),
+    "being retired": (MOVED_ON, "done", True),
+    "retired": (MOVED_ON, "retired", False),
+    "closed after its switch": (MOVED_ON, "failed", False),
+}
+
+
+@pytest.mark.parametrize("records", [0, 4])
+@pytest.mark.parametrize("name", LATER)
+def test_no_way_back_past_a_later_migration_which_is_named(name: str, records: int) -> None:
+    steps, state, active = LATER[name]
+    w = moved(World(), records)
+    newer = later(w, *steps, state=state, active=active)
+    before = w.acls(), w.acls(TARGET), w.where()
+    with pytest.raises(Refused, match=rf"forward_only.*migration {newer} .*go back from that first"):
+        w.advance(wanted="rollback")
+    assert (w.acls(), w.acls(TARGET), w.where()) == before
+    assert w.state(Row.ROLLBACK) is None and w.cluster.topic(TARGET) is not None
+
+
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        (((Row.FREEZE, "undone"), (Row.FENCE, "undone"), (Row.SWITCH_PRODUCERS, "undone")), "rolled_back"),
+        (((Row.CREATE_TARGET, "undone"),), "failed"),
+        ((), "failed"),
+    ],
+)
+def test_a_later_migration_that_left_everything_as_it_was_is_not_in_the_way(
+    steps: tuple[tuple[Row, str], ...], state: str
+) -> None:
+    w = moved(World())
+    later(w, *steps, state=state, active=False)
+    w.advanced(wanted="rollback")
+    is_back(w)
+
+
+def test_a_later_migration_of_other_topics_or_of_another_cluster_is_not_in_the_way() -> None:
+    w = moved(World())
+    w.clock.advance(60)
+    for cluster, source in (("another", TARGET), (w.cluster.cluster().cluster_id, "refunds")):
+        w.journal.claim(
+            cluster_id=cluster, source=source, target=f"{source}-v9", owner="o", spec={}, owner_alive=lambda _: True
+        )
+    w.advanced(wanted="rollback")
+    is_back(w)
+
+
+def test_only_the_one_that_came_later_is_in_the_way() -> None:
+    """The one that moved last goes back first, then the one before."""
+    w = moved(World())
+    newer = later(w, *MOVED_ON, state="done", active=False)
+    assert later_migration(w.journal, w.journal.current(newer)) == ""
+    assert newer in later_migration(w.journal, w.journal.current(w.claim.migration_id))

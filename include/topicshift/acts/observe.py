@@ -23,6 +23,7 @@ from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
 from topicshift.acts.gate import look_at_gate, with_people
 from topicshift.acts.groups import certified_offsets
+from topicshift.acts.later import later_migration
 from topicshift.acts.planning import plan_now
 from topicshift.acts.questions import answers_of
 from topicshift.acts.replay import replayed_in_all
@@ -139,6 +140,8 @@ class _Look:
                 ask[f"drain:{subject}"] = partial(self._drain_now, subject)
         if Fact.SOURCE in needs and self.table == "retire":
             ask["retirement"] = self._retirement_now
+        if Fact.SOURCE in needs and self.table == "rollback":
+            ask["later"] = lambda: later_migration(ctx.journal, ctx.row)
         return ask
 
     def _certificates(self) -> list[str]:
@@ -561,11 +564,11 @@ class _Look:
         if self.table == "retire":
             fact: SourceFact | Unknown = self._answer("retirement")
             return fact
-        info = self._answer("source")
-        if isinstance(info, Unknown):
-            return info
+        info, later = self._answer("source"), self._answer("later") if "later" in self.answers else ""
+        if isinstance(info, Unknown) or isinstance(later, Unknown):
+            return info if isinstance(info, Unknown) else later
         made = self.record.step(Row.CREATE_TARGET)
         planned = made.data if made is not None else {}
         known = planned.get("source_id") or self._fence_row().get("topic_id")
         same = info is not None and (known is None or same_topic_id(info.topic_id, str(known)))
-        return SourceFact(exists=info is not None, same=same, differs=source_differs(info, planned))
+        return SourceFact(exists=info is not None, same=same, differs=source_differs(info, planned), later=later)

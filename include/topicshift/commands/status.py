@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -99,12 +100,13 @@ def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[Mig
 def _describe(
     journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None, dead: str | None, now: datetime
 ) -> dict[str, Any]:
+    from topicshift.acts.later import later_migration
     from topicshift.core.engine import progress
     from topicshift.core.engine.mirror import live
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
     held = _record(row, steps)
-    way_back, known = _rollback(held, admin, dead), live(held)
+    way_back, known = _rollback(held, admin, dead, lambda: later_migration(journal, row)), live(held)
     freeze = _freeze(known, now)
     marks = progress.marks(known)
     step = progress.step_under_way(known)
@@ -177,8 +179,11 @@ def _freeze(record: Record, now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None) -> dict[str, Any]:
-    """The type of rollback and why; ``dead`` says why the cluster that was named does not answer."""
+def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None, later: Callable[[], str]) -> dict[str, Any]:
+    """The type of rollback and why; ``dead`` says why the cluster that was named does not answer.
+
+    ``later`` says which later migration is in the way.
+    """
     from topicshift.core.engine.back import rollback_type
     from topicshift.core.engine.view import Unknown, View
     from topicshift.core.engine.words import MigrationState, Row
@@ -193,7 +198,7 @@ def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None) -> d
     fence: FenceFact | Unknown = Unknown("it was not asked")
     if admin is not None and dead is None:
         try:
-            source = _source(record, admin)
+            source = replace(_source(record, admin), later=later())
             fence = _fence(record, admin) if source.exists else fence
             target = _target(admin, record)
         except TopicshiftError as exc:

@@ -244,3 +244,29 @@ def test_status_offers_to_drain_back_once_everybody_is_on_the_target(
     _, out, _ = run("status", "payments", "--json", "--bootstrap-server", "b:1")
     [one] = json.loads(out)["migrations"]
     assert one["rollback"]["type"] == kind, one["rollback"]
+
+
+def test_status_names_the_later_migration_that_is_in_the_way_of_going_back(
+    journal: SqlJournal, migration: Claim, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from topicshift.adapters.kafka import admin
+
+    monkeypatch.setattr(_Cluster, "records", 7)
+    monkeypatch.setattr(_Cluster, "source", object())
+    monkeypatch.setattr(admin, "KafkaAdmin", _Cluster)
+    row = journal.current(migration.migration_id)
+    journal.intend(migration, "switch_producers", {})
+    journal.finish(migration, "switch_producers", {})
+    journal.set_state(migration, "done", active=False)
+    later = journal.claim(
+        cluster_id=row.cluster_id,
+        source=row.target,
+        target="payments-v9",
+        owner="o",
+        spec={},
+        owner_alive=lambda _: True,
+    )
+    _, out, _ = run("status", migration.migration_id, "--json", "--bootstrap-server", "b:1")
+    [one] = json.loads(out)["migrations"]
+    assert one["rollback"]["type"] == "forward_only"
+    assert later.migration_id in one["rollback"]["why"] and "holds payments-v2, owned by o" in one["rollback"]["why"]

@@ -178,6 +178,8 @@ def rollback_type(view: View) -> tuple[str | None, str]:
         return "forward_only", "the source was deleted"
     if isinstance(view.source, Unknown):
         return None, f"the source could not be looked up: {view.source.why}"
+    if view.source.later:
+        return "forward_only", view.source.later
     if not view.source.exists:
         return "forward_only", "the source does not exist any more"
     if not view.source.same:

@@ -322,6 +322,7 @@ class SourceFact:
     """The source before its retirement: whether it exists, and what speaks against its deletion, one line a finding.
 
     ``waits``: nothing but time speaks against it. ``differs``: what is not as it was planned, as the end of a sentence.
+    ``later``: a later migration that holds one of both topics or has moved it on, in words.
     """
 
     exists: bool
@@ -329,6 +330,7 @@ class SourceFact:
     waits: bool = False
     same: bool = True
     differs: str = ""
+    later: str = ""
 
 
 @dataclass(frozen=True)
