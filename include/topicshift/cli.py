@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "postpone": "Begin no freeze before a given time, or the next window.",
     "resume-on-source": "End a freeze: producers resume on the source.",
     "abort": "End a migration in the way that holds now, if one does.",
+    "rollback": "Go back to the source, by the type of rollback that holds now.",
     "replay": "Write records that came to the source too late to the target.",
     "close": "End a migration that will not go on; its topics are free again.",
     "audit": "Verify or export the audit trail of a migration.",

@@ -229,7 +229,11 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
     if kind is None:
         return Prospect((), f"Which way back holds cannot be told: {why}.", unknown=True)
     if kind != "free":
-        back = "`topic_rollback` goes back, with the target drained; " if kind == "drain_back" else ""
+        back = (
+            f"`topicshift rollback {record.migration_id}` (or `topic_rollback`) goes back, with the target drained; "
+            if kind == "drain_back"
+            else ""
+        )
         return Prospect(
             (),
             f"{record.migration_id} cannot be aborted any more ({kind}): {why}. What is left: {back}"

@@ -11,7 +11,10 @@ import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift import cli
-from topicshift.core.engine.words import Step
+from topicshift.acts.going_back import go_back, way_back
+from topicshift.core.engine.words import Row, Step
+from topicshift.core.errors import Refused, Unreadable
+from topicshift.core.policy.model import Installation
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
 REQUIRED = {"plan": "required", "freeze": "required", "certificate": "required", "retire": "auto"}
@@ -32,7 +35,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         ctx.actor = "os:kim (unverified)"
         yield ctx
 
-    for name in ("advance", "answer", "close", "resume_on_source"):
+    for name in ("advance", "answer", "close", "resume_on_source", "rollback"):
         monkeypatch.setattr(f"topicshift.commands.{name}.open_context", opened)
 
     def call(*words: str) -> tuple[int, dict[str, Any]]:
@@ -84,3 +87,127 @@ def test_a_freeze_is_ended_from_a_terminal(world: World, run: Run) -> None:
     assert (code, said["state"]) == (0, "failed")
     assert "has ended already" in run("close", "--reason", "again", "--what")[1]["cannot"]
     assert world.open("topic_migration/another").epoch == 1, "both topics are free"
+
+
+WHY = ("--reason", "the bank asked")
+
+
+def moved(world: World) -> None:
+    """Everybody is on the target, which holds records that both groups have read."""
+    world.advanced()
+    world.write(TARGET, 1, 4)
+    for group in ("ledger-g", "fraud-g"):
+        world.drain(group, TARGET)
+
+
+def test_a_migration_goes_back_from_a_terminal_and_says_first_which_type_that_is(world: World, run: Run) -> None:
+    moved(world)
+    before = world.record()
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"], said["cannot"]) == (0, "drain_back", None)
+    assert said["why"] == "the target holds 4 record(s), which every group reads before it goes back"
+    does = " ".join(said["would"])
+    assert f"{TARGET} is fenced" in does and "producers stand still for 120 s at most" in does
+    code, said = run("rollback", *WHY)
+    assert code == 2 and "--yes" in said["error"]["message"], "nobody is there to be asked"
+    assert world.record() == before, "it was only asked"
+    code, said = run("rollback", *WHY, "--yes")
+    assert (code, said["state"], world.where()) == (0, "rolled_back", {(SOURCE, True)})
+    assert world.acls() == world.before
+    [ordered] = world.events("rollback_ordered")
+    assert ordered == {"reason": "the bank asked", "by": "os:kim (unverified)", "type": "drain_back"}
+    assert [e["how"] for e in world.events("approved") if e["act"] == "rollback.approve"] == ["person"]
+    code, said = run("rollback", *WHY, "--yes")
+    assert code == 3 and "was rolled back already" in said["error"]["message"]
+
+
+@pytest.mark.parametrize("until", [None, Step.APPROVE, Step.CREATE_TARGET, Step.STOP_PRODUCERS, Step.SWITCH_PRODUCERS])
+def test_before_the_first_record_the_way_back_is_free(until: Step | None, world: World, run: Run) -> None:
+    """In a freeze producers resume first."""
+    if until is not None:
+        if until is Step.STOP_PRODUCERS:
+            world.cluster.commit("fraud-g", SOURCE, {0: 9})
+            for _ in range(2):
+                world.answer(world.asks(until=until))
+            world.advance(until=until)
+            assert world.where() == {(SOURCE, False)}
+        else:
+            world.advanced(until=until)
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"]) == (0, "free"), said
+    assert any("producers resume" in line for line in said["would"]) == (until is Step.STOP_PRODUCERS)
+    code, said = run("rollback", *WHY, "--yes")
+    assert (code, said["state"], world.where()) == (0, "rolled_back", {(SOURCE, True)})
+    assert world.acls() == world.before and world.cluster.topic(TARGET) is None
+
+
+def test_where_no_way_back_is_left_it_is_refused_with_the_reason(world: World, run: Run) -> None:
+    moved(world)
+    world.write(SOURCE)
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"]) == (3, "forward_only") and "the source was written to" in said["cannot"]
+    code, said = run("rollback", *WHY, "--yes")
+    assert code == 3 and "forward_only" in said["error"]["message"]
+    assert world.events("rollback_ordered") == [] and world.where() == {(TARGET, True)}
+
+
+def test_what_cannot_be_read_is_unknown_and_changes_nothing(world: World, run: Run) -> None:
+    moved(world)
+    before = world.record()
+    world.cluster.fail("offsets", Unreadable("no leader"))
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"]) == (4, None)
+    assert run("rollback", *WHY, "--yes")[0] == 4
+    assert world.record() == before
+
+
+def test_a_yes_is_for_the_type_that_was_shown(world: World) -> None:
+    """Records come to the target between the look and the yes."""
+    world.advanced()
+    ctx = world.context()
+    shown = way_back(ctx, ctx.refresh())
+    assert shown.kind == "free"
+    world.write(TARGET, 1, 4)
+    with pytest.raises(Refused, match=r"has changed since it was shown: it is drain_back now"):
+        go_back(ctx, "x", shown, 60.0)
+    assert world.where() == {(TARGET, True)} and world.state(Row.ROLLBACK) is None
+
+
+def test_a_rollback_that_was_begun_goes_on_from_a_terminal(world: World, run: Run) -> None:
+    moved(world)
+    world.answer(world.asks(wanted="rollback"))
+    world.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"], said["would"]) == (0, "drain_back", ["the rollback that was begun goes on"])
+    code, said = run("rollback", *WHY, "--yes")
+    assert (code, said["state"], world.where()) == (0, "rolled_back", {(SOURCE, True)})
+
+
+def test_on_the_way_back_too_a_person_is_asked_to_stop_and_start_what_only_people_move(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = World(
+        producers=[{"name": "checkout", "principal": "User:checkout", "kind": "manual"}],
+        consumers=[{"name": "ledger", "group": "ledger-g"}, {"name": "fraud", "group": "fraud-g"}],
+    )
+    moved(by_hand)
+    monkeypatch.setattr(world, "context", by_hand.context)
+    asked = []
+    code, said = run("rollback", *WHY, "--yes")
+    while code == 3 and said["outcome"] == "asks":
+        asked.append(said["question"])
+        assert run("answer", said["question"], "yes")[0] == 0
+        code, said = run("rollback", *WHY, "--yes")
+    assert (code, said["state"]) == (0, "rolled_back"), said
+    assert asked == ["stop_producers.fence", "switch_producers.by_hand"]
+
+
+def test_where_named_people_decide_a_rollback_from_a_terminal_is_refused(world: World, run: Run) -> None:
+    moved(world)
+    world.policy = Installation.model_validate(
+        {"apiVersion": "topicshift-policy/v1", "answers": [{"question": "rollback", "people": ["ada"]}]}
+    )
+    code, said = run("rollback", *WHY, "--what")
+    assert (code, said["type"]) == (3, "drain_back") and "asked by topic_rollback" in said["cannot"]
+    assert run("rollback", *WHY, "--yes")[0] == 3
+    assert world.where() == {(TARGET, True)}

@@ -150,6 +150,7 @@ def test_a_route_that_is_not_understood_is_unknown(run: Any, monkeypatch: pytest
         ["pause", "payments"],
         ["postpone", "payments", "--off"],
         ["abort", "payments", "--reason", "x", "--yes"],
+        ["rollback", "payments", "--reason", "x", "--yes"],
         ["close", "payments", "--reason", "x"],
         ["answer", "payments", "approve.plan", "yes"],
         ["status", "payments"],
