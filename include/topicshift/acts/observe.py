@@ -564,9 +564,11 @@ class _Look:
         if self.table == "retire":
             fact: SourceFact | Unknown = self._answer("retirement")
             return fact
-        info, later = self._answer("source"), self._answer("later") if "later" in self.answers else ""
-        if isinstance(info, Unknown) or isinstance(later, Unknown):
-            return info if isinstance(info, Unknown) else later
+        info, later = self._answer("source"), self._answer("later") if self.table == "rollback" else ""
+        if isinstance(info, Unknown):
+            return info
+        if isinstance(later, Unknown):
+            return later
         made = self.record.step(Row.CREATE_TARGET)
         planned = made.data if made is not None else {}
         known = planned.get("source_id") or self._fence_row().get("topic_id")
