@@ -80,6 +80,30 @@ def test_replayed_records_are_in_the_target_once_and_nobody_is_asked_about_them(
     assert w.state(Row.QUESTION, Ask.STRAYS) == "undone", "the task that waits for an answer wakes up"
 
 
+@ORDERS
+def test_after_a_replay_nobody_goes_back_where_he_would_get_these_records_again(cutover: str) -> None:
+    w = asked(cutover)
+    order_replay(w.context(), None, "they are payments")
+    w.advanced()
+    for group in ("ledger-g", "fraud-g"):
+        w.drain(group, TARGET)
+    before = w.where(), w.acls()
+    with pytest.raises(
+        Refused, match=r"forward_only.*replayed into it: a group that goes back would get them a second"
+    ):
+        w.advance(wanted="rollback")
+    assert (w.where(), w.acls(), w.state(Row.ROLLBACK)) == (*before, None)
+
+
+def test_an_order_to_replay_ends_with_a_rollback_before_the_first_record() -> None:
+    w = asked()
+    order_replay(w.context(), None, "they are payments")
+    w.advanced(wanted="rollback")
+    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
+    assert w.state(Row.REPLAY) == "undone", "nobody carries it out when the migration is opened again"
+    assert w.where() == {(SOURCE, True)}
+
+
 def test_what_is_not_replayed_is_still_put_to_a_person_as_a_new_question() -> None:
     w = asked(records=3)
     before = w.data(Row.FENCE_AGAIN)["sha256"]

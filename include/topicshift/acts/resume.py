@@ -12,7 +12,12 @@ from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.where import seen
 from topicshift.core.engine.words import Row, StepState
 
-FREEZE_ROWS = frozenset({Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION, Row.SWITCH_PRODUCERS, Row.FENCE_AGAIN})
+FREEZE_ROWS = frozenset(
+    {
+        *(Row.STOP_PRODUCERS, Row.CERTIFICATE, Row.VERIFICATION, Row.SWITCH_PRODUCERS),
+        *(Row.FENCE_AGAIN, Row.REPLAY),
+    }
+)
 """Rows that hold for one freeze alone."""
 
 

@@ -62,6 +62,13 @@ def unseen(record: Record) -> int | None:
     return int(row.data.get("unseen", 0)) if row.data.get("complete", True) else None
 
 
+def replay_begun(record: Record) -> bool:
+    """Whether some late record is in the target by a replay, or may be."""
+    again = record.step(Row.FENCE_AGAIN)
+    counted = int(again.data.get("replayed", 0)) if again is not None and again.state.in_effect else 0
+    return counted > 0 or record.in_effect(Row.REPLAY)
+
+
 def replay_ordered(record: Record) -> bool:
     """A person has ordered that late records are written to the target, and they are not all there yet."""
     return all_moved(record) and record.at(Row.REPLAY) is StepState.INTENDED

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from topicshift.core.engine.again import unseen
+from topicshift.core.engine.again import replay_begun, unseen
 from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
 from topicshift.core.engine.view import Record, TargetFact, Unknown, View, Whereabouts
 from topicshift.core.engine.where import arrived, driven, named, seen, switched
@@ -214,6 +214,12 @@ def _with_records(view: View, used: int) -> tuple[str | None, str]:
             "forward_only",
             f"{holds}, and records came to the source after its fence (strays.json): groups that go back would get "
             "them after later ones",
+        )
+    if replay_begun(record):
+        return (
+            "forward_only",
+            f"{holds}, and late records of the source were replayed into it: a group that goes back would get them a "
+            "second time, after later ones",
         )
     if not all(record.done(Row.VERIFICATION, s) for s in record.certificates):
         return "forward_only", f"{holds}, and no certificate says where every group stood on the source"
