@@ -152,9 +152,10 @@ class ProducerInstance(Instance):
 
     def _follow(self) -> None:
         self._deliver()
-        self.follower.read(self.skew)
-        self.client.advance(self.follower.now(self.skew), flushed=not self.queue)
-        self.follower.say(self.skew, self.offsets)
+        now = self.follower.now(self.skew)
+        self.follower.read(now)
+        self.client.advance(now, flushed=not self.queue)
+        self.follower.say(now, self.offsets)
 
     def _offer(self) -> None:
         """The application hands a record over, if it is admitted."""
@@ -269,14 +270,13 @@ class ConsumerInstance(Instance):
     def tick(self) -> None:
         """Follow the route; join, leave, read and commit as it says."""
         self._work_off()
-        self.follower.read(self.skew)
+        now = self.follower.now(self.skew)
+        self.follower.read(now)
         if not self.client.begun:
             self._start()
         for _ in range(4):  # a member leaves, is out, and joins again
             at_end = self._at_end()
-            turn = self.client.advance(
-                self.follower.now(self.skew), clean=self.clean, at_end=at_end, out=not self.joined
-            )
+            turn = self.client.advance(now, clean=self.clean, at_end=at_end, out=not self.joined)
             if turn.commit:
                 self._commit()
             if turn.leave:
@@ -285,7 +285,7 @@ class ConsumerInstance(Instance):
                 self.wanted = turn.subscribe
             if not (turn.commit or turn.leave):
                 break
-        self.follower.say(self.skew, {})
+        self.follower.say(now, {})
         if self.wanted is not None and not self.joined and self.world.cluster.partitions(self.wanted) is not None:
             self.topic, self.joined, self.generation = self.wanted, True, -1
             self.app.coordinator.join(self.name, self.wanted, self.world.kernel.now)

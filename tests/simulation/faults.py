@@ -99,6 +99,9 @@ def lost_reply(port: str, method: str) -> Transient:
     return Transient(f"no answer to {port}.{method} in time")
 
 
+_is_async = functools.cache(inspect.iscoroutinefunction)
+
+
 class Faulty:
     """A port as one process sees it: each call takes time, gives way to others, and may meet a fault."""
 
@@ -120,7 +123,7 @@ class Faulty:
         real = getattr(self._port, method)
         if not callable(real):
             return real
-        if inspect.iscoroutinefunction(real):
+        if _is_async(getattr(type(self._port), method, real)):
 
             @functools.wraps(real)
             async def later(*args: Any, **kwargs: Any) -> Any:

@@ -127,9 +127,9 @@ class Follower:
         true = self.world.kernel.now
         return Now(BASE_S + true + skew, self._boot + true)
 
-    def read(self, skew: float) -> None:
+    def read(self, now: Now) -> None:
         """Feed it what is new in the log."""
-        routes, now = self.world.routes, self.now(skew)
+        routes = self.world.routes
         if not routes.readable:
             self.client.read_failed("no answer from the brokers")
             return
@@ -139,9 +139,8 @@ class Follower:
                 self.client.record(now, record.key, record.value, record.broker_ms)
         self.client.read_ok(now, settled=self.position >= routes.log.end)
 
-    def say(self, skew: float, offsets: dict[int, int]) -> None:
+    def say(self, now: Now, offsets: dict[int, int]) -> None:
         """Write its acknowledgement where one is due."""
-        now = self.now(skew)
         out = self.client.ack(now, offsets)
         if out is None:
             return

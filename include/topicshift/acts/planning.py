@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.plan import make_plan
@@ -33,13 +34,20 @@ def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:
 
 def accepted_plan(ctx: MigrationContext) -> Plan:
     """``plan.json``, if it is the plan whose hash the journal has. Raises ``Refused`` for any other content."""
-    plan = Plan.model_validate_json(ctx.read("plan.json"))
-    if plan.plan_hash != ctx.row.plan_hash or not plan.intact:
+    plan = _intact(ctx.read("plan.json"))
+    if plan is None or plan.plan_hash != ctx.row.plan_hash:
         raise Refused(
             f"plan.json of {ctx.row.migration_id} is not the plan that was accepted ({ctx.row.plan_hash}): somebody "
             "changed the file. Nothing is done by it. Find out who did, close this migration, and plan anew."
         )
     return plan
+
+
+@lru_cache(maxsize=4)
+def _intact(data: bytes) -> Plan | None:
+    """The plan in a file, None where its content does not give its hash. Each look at the gate reads the same one."""
+    plan = Plan.model_validate_json(data)
+    return plan if plan.intact else None
 
 
 def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Literal
 
 from topicshift.acts.context import MigrationContext
@@ -36,6 +37,7 @@ _TIMEOUTS = {
 }
 
 
+@cache
 def name_of(ask: Ask, subject: str = "") -> str:
     """Journal name of a question."""
     return row_of(Row.QUESTION, f"{ask.value}:{subject}" if subject else ask.value)
