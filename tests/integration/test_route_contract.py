@@ -1,4 +1,4 @@
-"""One contract for every controller and every store of routes: the fakes, and the route on a real broker."""
+"""One contract for controllers with a lease and for stores of routes: the fakes, and the route on a real broker."""
 
 from __future__ import annotations
 

@@ -33,6 +33,12 @@ def test_every_kind_that_ships_is_in_the_table() -> None:
     assert sorted(rows) == sorted(KINDS) == sorted(SETTINGS)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/spec.md"])
+def test_every_kind_that_ships_is_named_where_people_look_first(page: str) -> None:
+    text = (PAGES.parents[1] / page).read_text()
+    assert [kind for kind in KINDS if not re.search(rf"`{kind}`|\({kind},|, {kind}[,)]", text)] == []
+
+
 def test_the_page_names_what_a_hook_is_told_and_its_numbers() -> None:
     told = _told(ControlContext("m", "s", "t", 1), Participant("p", "producer", "command"), "stop", "")
     assert all(name in COMMAND or f"`_{name.removeprefix('TOPICSHIFT_')}`" in COMMAND for name in told)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.plan_world import spec, world
+from tests.unit.world import World
 
 from topicshift.acts import questions as timeouts
 from topicshift.acts.registry import ACTS
 from topicshift.commands.advance import command
 from topicshift.core.engine.forward import FORWARD
+from topicshift.core.engine.progress import marks
 from topicshift.core.engine.retire import RETIRE
 from topicshift.core.engine.words import BESIDE, ORDER, STEPS, Act, Ask, Row, Step, label
 from topicshift.core.plan.model import make_plan
 from topicshift.core.spec.cutover import Cutover
+from topicshift.reporting.markdown import go_markdown
 from topicshift_airflow import docs, questions
 from topicshift_airflow.operators import tasks
+
+ABOUT = {
+    "source": "payments",
+    "target": "payments-v2",
+    "freeze_budget_s": 60.0,
+    "freeze_at_most_s": 60.0,
+    "deny": [],
+    "until": "2026-03-01T02:00:00+00:00",
+    "window": None,
+    "producers": ["checkout"],
+}
 
 BOTH = pytest.mark.parametrize("cutover", Cutover)
 
@@ -40,6 +54,20 @@ def test_every_step_has_documented_tasks_rules_and_a_place_in_the_plan(cutover: 
         assert docs.tooltip(step), step
         assert step in ruled, step
         assert step.value in planned or step is Step.PLAN, step
+
+
+@BOTH
+def test_how_far_each_step_is_can_be_told_from_the_first_moment(cutover: Cutover) -> None:
+    record = World(cutover=cutover.value).record()
+    assert list(marks(record)) == [*ORDER[cutover], Step.RETIRE]
+
+
+@BOTH
+def test_the_go_says_what_will_be_done_in_every_step_after_it(cutover: Cutover) -> None:
+    plan = make_plan(spec(cutover=cutover.value), world())
+    said = go_markdown(plan, ABOUT, None, plan.spec)
+    after = ORDER[cutover][ORDER[cutover].index(Step.STOP_PRODUCERS) : ORDER[cutover].index(Step.VERIFY)]
+    assert [step for step in after if f"| {step.value} |" not in said] == []
 
 
 def test_the_command_can_stop_after_each_step() -> None:

@@ -161,21 +161,30 @@ def test_a_read_that_failed_verifies_nothing_that_was_in_doubt() -> None:
     assert {g.group: g.partitions[0].reason for g in answer.groups} == {"fraud": "at_end", "ledger": "tail_unreadable"}
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        GroupView("g", problem=Reason.GROUP_NOT_FOUND),
-        GroupView("g", problem=Reason.EVIDENCE_OUTDATED),
-        GroupView("g", error="no DESCRIBE"),
-        GroupView("g", committed={0: 10}, errors={0: "no coordinator"}),
-        GroupView("g", committed={0: 10}, unstable=frozenset({0})),
-        GroupView("g", committed={0: None}, evidence=True),
-        GroupView("g", attested=True, evidence=True),
-        GroupView("g", committed={0: 12}),
-        GroupView("g", committed={0: 3}),
-        GroupView("g", committed={0: None}),
-    ],
+KNOWN = [
+    GroupView("g", problem=Reason.GROUP_NOT_FOUND),
+    GroupView("g", problem=Reason.EVIDENCE_OUTDATED),
+    GroupView("g", error="no DESCRIBE"),
+    GroupView("g", committed={0: 10}, errors={0: "no coordinator"}),
+    GroupView("g", committed={0: 10}, unstable=frozenset({0})),
+    GroupView("g", committed={0: None}, evidence=True),
+    GroupView("g", attested=True, evidence=True),
+    GroupView("g", committed={0: 12}),
+    GroupView("g", committed={0: 3}),
+    GroupView("g", committed={0: None}),
+]
+
+ELSEWHERE = frozenset(
+    {Reason.AT_END, Reason.EMPTY, Reason.NOTHING_READABLE, Reason.UNREAD, Reason.LOST_ACCEPTED, Reason.LOST_AND_UNREAD}
+    | {Reason.PARTITION_UNREADABLE, Reason.TAIL_UNREADABLE, Reason.TAIL_UNFINISHED, Reason.OPEN_TRANSACTION}
+    | {Reason.SOURCE_GREW, Reason.END_BELOW_FENCE, Reason.FENCE_INCOMPLETE, Reason.TOPIC_REMADE, Reason.TOPIC_NOT_FOUND}
+    | {Reason.UNDECLARED_GROUP, Reason.IGNORED_GROUP, Reason.LISTING_INCOMPLETE, Reason.NO_GROUPS}
+    | {Reason.NEVER_COMMITTED, Reason.NEVER_COMMITTED_EXPIRED, Reason.LOST_UNREAD, Reason.BEHIND}
 )
+"""Codes that fresh offsets or the reading give anew, or that belong to the topic."""
+
+
+@pytest.mark.parametrize("group", KNOWN)
 def test_what_the_certificate_knows_is_kept(group: GroupView) -> None:
     seen = Snapshot("payments", ID, 1, {0: PartitionOffsets(5, 10, 10)}, [group], NOW, fence={0: 10}, fence_topic_id=ID)
     told = certify(seen)
@@ -184,6 +193,20 @@ def test_what_the_certificate_knows_is_kept(group: GroupView) -> None:
     same = told_row.reason if told_row.reason != Reason.BEHIND else Reason.UNREAD
     assert row.reason == same
     assert (row.verdict is Verdict.DRAINED) == (told_row.verdict is Verdict.DRAINED)
+
+
+def test_no_code_is_forgotten_on_its_way_to_the_verification() -> None:
+    """Whoever adds a code says here whether fresh offsets give it anew; else a group that has it belongs into KNOWN."""
+    told = set()
+    for group in KNOWN:
+        seen = {0: PartitionOffsets(5, 10, 10)}
+        told |= {
+            Reason(row.reason)
+            for row in certify(Snapshot("payments", ID, 1, seen, [group], NOW, fence={0: 10}, fence_topic_id=ID))
+            .groups[0]
+            .partitions
+        }
+    assert told | ELSEWHERE == set(Reason), set(Reason) - told - ELSEWHERE
 
 
 def test_reasons_of_the_topic_are_kept() -> None:

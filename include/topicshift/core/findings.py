@@ -49,12 +49,15 @@ class Code:
     """A code of findings: the levels that it may have, what it says, and what to do (both for ``docs/findings.md``).
 
     Makes findings of itself, in the order in which people read them; ``do`` is the code's own remedy unless given.
+    ``of_a_moment``: it speaks of what may be over in a minute (an idle group, an open transaction), so it is shown, and
+    an approval of the plan does not depend on it.
     """
 
     code: str
     levels: tuple[Level, ...]
     says: str
     remedy: str
+    of_a_moment: bool = False
 
     def at(self, level: Level, subject: str, seen: str, why: str, do: str = "", *, unknown: bool = False) -> Finding:
         """A finding of this level. Raises ``ValueError`` for one that the code does not have."""

@@ -9,6 +9,7 @@ from typing import Any
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.go import Forecast
+from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.findings import Level
 from topicshift.core.plan.model import Plan
 from topicshift.core.spec.cutover import Cutover
@@ -104,7 +105,8 @@ def go_markdown(plan: Plan, about: Mapping[str, Any], forecast: Forecast | None,
         "| step | |",
         "|---|---|",
     ]
-    steps = ("stop_producers", "drain", "verify_drain", "switch_producers", "switch_consumers")
+    order = ORDER[spec.cutover]
+    steps = order[order.index(Step.STOP_PRODUCERS) : order.index(Step.VERIFY)]
     out += [f"| {a.step} | {_cell(a.text)} |" for a in plan.actions if a.step in steps]
     return "\n".join(out)
 

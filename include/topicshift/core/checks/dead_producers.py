@@ -15,6 +15,7 @@ TS323 = Code(
     "A producer that is killed in the freeze counts as gone only after its `gone_ms`, and that is more than half "
     "of the freeze budget.",
     "Lower the producer's delivery.timeout.ms, or raise `freeze_budget`.",
+    of_a_moment=True,
 )
 
 

@@ -19,12 +19,14 @@ TS304 = Code(
     (Level.WARNING,),
     "A declared group has no members now, so it does not get nearer to the end.",
     "Start its consumers before the cut-over.",
+    of_a_moment=True,
 )
 TS309 = Code(
     "TS309",
     (Level.WARNING,),
     "A declared group has more members than the target will have partitions; the rest idle.",
     "Scale it down, or choose more partitions.",
+    of_a_moment=True,
 )
 TS313 = Code(
     "TS313",

@@ -26,6 +26,7 @@ TS310 = Code(
     (Level.INFO,),
     "A group that the spec ignores reads the source (with the reason given), or does not read it at all.",
     "Nothing to do; take an entry out that is no longer needed.",
+    of_a_moment=True,
 )
 TS311 = Code(
     "TS311",

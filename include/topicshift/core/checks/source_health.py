@@ -12,6 +12,7 @@ TS115 = Code(
     (Level.ERROR, Level.WARNING),
     "A partition of the source has no leader (error), or fewer replicas in sync than it should have (warning).",
     "Bring the brokers back and wait until the replicas have caught up.",
+    of_a_moment=True,
 )
 
 

@@ -13,6 +13,7 @@ TS306 = Code(
     "The source is written in transactions. The fence waits for each to end; one that hangs holds it up to its "
     "time-out.",
     "Keep transaction.timeout.ms below the freeze budget; look at hanging ones before the cut-over.",
+    of_a_moment=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""The rules of the ways back: resume on the source after a broken freeze, and the rollback of the type ``free``."""
+"""The rules of the ways back: how producers resume on the source after a broken freeze, and how a rollback begins."""
 
 from __future__ import annotations
 

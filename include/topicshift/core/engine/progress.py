@@ -59,7 +59,9 @@ def _mark(record: Record, step: Step) -> Mark:
         return Mark.DONE if record.state in (MigrationState.DONE, MigrationState.RETIRED) else Mark.WAITING
     if step is Step.RETIRE and record.state is MigrationState.RETIRED:
         return Mark.DONE
-    return _OF_STATE[record.at(next(iter(STEPS[step].rows)))]
+    row = next(iter(STEPS[step].rows), None)
+    assert row is not None, f"{step.value} has no row in STEPS: say here how far it is"
+    return _OF_STATE[record.at(row)]
 
 
 def _stopped(record: Record) -> Mark:

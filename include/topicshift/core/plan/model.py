@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from topicshift.core.base import Model
-from topicshift.core.checks import TS501, Facts, Scope, Shape, run_checks
+from topicshift.core.checks import TS501, Facts, Scope, Shape, all_codes, run_checks
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
 from topicshift.core.fence.acls import writers
 from topicshift.core.findings import Finding, sort_findings
@@ -51,8 +51,6 @@ __all__ = [
 ]
 
 _LINTED = frozenset({Scope.TOPIC, Scope.PARTICIPANTS, Scope.POLICY})
-VOLATILE = frozenset({"TS115", "TS304", "TS306", "TS309", "TS310", "TS323"})
-"""Findings that speak of the moment (an idle group, an open transaction): shown, but no reason to ask again."""
 
 
 class Plan(Model):
@@ -303,7 +301,8 @@ def _hash(plan: Plan) -> str:
             "actions",
         },
     )
-    accepted["findings"] = sorted({(f.code, f.level.value, f.subject) for f in plan.findings if f.code not in VOLATILE})
+    passing = {c.code for c in all_codes() if c.of_a_moment}
+    accepted["findings"] = sorted({(f.code, f.level.value, f.subject) for f in plan.findings if f.code not in passing})
     return canonical_hash(accepted)
 
 
