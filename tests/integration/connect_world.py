@@ -46,11 +46,13 @@ class ConnectWorker:
 
     def __init__(self, broker: EmbeddedBroker, folder: Path, user: str | None = None) -> None:
         self.folder, (self.port,) = folder, claim()
+        self.name = f"connect-{self.port}"
+        """Its group, and what the names of its topics begin with."""
         self.url = f"http://127.0.0.1:{self.port}"
         self.ask = asker(Endpoint(self.url))
         settings: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap,
-            "group.id": f"workers-{self.port}",
+            "group.id": self.name,
             "listeners": self.url,
             "key.converter": BYTES,
             "value.converter": BYTES,
@@ -60,7 +62,7 @@ class ConnectWorker:
             "scheduled.rebalance.max.delay.ms": 0,
         }
         for kind in ("config", "offset", "status"):
-            settings |= {f"{kind}.storage.topic": f"{kind}-{self.port}", f"{kind}.storage.replication.factor": 1}
+            settings |= {f"{kind}.storage.topic": f"{self.name}-{kind}", f"{kind}.storage.replication.factor": 1}
         settings |= {"offset.storage.partitions": 1, "status.storage.partitions": 1}
         if user is not None:
             lines = [line.split("=", 1) for line in broker.client_properties(user).splitlines() if "=" in line]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.host_world import Host
 from tests.integration.real_world import RealWorld
 
 from lab.broker import EmbeddedBroker
@@ -22,63 +19,6 @@ from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import DrainTimedOut
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
-ROOT = Path(__file__).parents[2]
-HOOK = ROOT / "docs/examples/hooks/one-process"
-Line = tuple[str, int, str]
-
-
-class Host:
-    """One host: applications that run as processes, and the hooks by which they are moved."""
-
-    def __init__(self, home: Path, broker: EmbeddedBroker) -> None:
-        self.home, self.broker = home, broker
-        self.hooks = home / "hooks"
-        self.hooks.mkdir()
-
-    def install(self, role: str, name: str, topic: str, group: str = "") -> None:
-        """An application with its hook, running on the topic."""
-        folder = self.home / "applications" / name
-        folder.mkdir(parents=True)
-        config = {**self.broker.config(), **({"group.id": group, "session.timeout.ms": 6000} if group else {})}
-        (folder / "config").write_text(json.dumps(config))
-        (folder / "topic").write_text(topic)
-        app = Path(__file__).parent / "plain_app.py"
-        (folder / "run").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{app}" {role} "{folder}" "{folder}/config"\n')
-        (folder / "run").chmod(0o755)
-        (self.hooks / name).write_text(HOOK.read_text())
-        (self.hooks / name).chmod(0o755)
-        self.start(name)
-
-    def start(self, name: str) -> None:
-        """By its hook, as everybody does."""
-        os.system(f'TOPICSHIFT_PARTICIPANT={name} HOME="{self.home}" "{self.hooks / name}" start')
-
-    def seen(self, name: str) -> list[Line]:
-        """What an application has had acknowledged, or has processed, in order."""
-        path = self.home / "applications" / name / "seen"
-        lines = (line.split(",") for line in path.read_text().splitlines()) if path.exists() else ()
-        return [(key, int(number), topic) for key, number, topic in lines]
-
-    def running(self, name: str) -> tuple[str, bool]:
-        """The topic it was started on, and whether it lives."""
-        folder = self.home / "applications" / name
-        stat = Path(f"/proc/{(folder / 'pid').read_text().strip()}/stat")
-        return (folder / "running").read_text(), stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-    def break_hook(self, name: str, moment: str, instead: str) -> None:
-        """From now on the hook does something else at that moment."""
-        path = self.hooks / name
-        path.write_text(
-            HOOK.read_text().replace('case "$1" in\n', f'[ "$1" = {moment} ] && {{ {instead}; }}\ncase "$1" in\n', 1)
-        )
-
-    def close(self) -> None:
-        """End everything that was started."""
-        for path in (self.home / "applications").glob("*/pid"):
-            try:
-                os.killpg(int(path.read_text()), signal.SIGKILL)
-            except (ProcessLookupError, ValueError):
-                continue
 
 
 @pytest.fixture
@@ -88,8 +28,7 @@ def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
 
 
 @pytest.fixture
-def host(tmp_path: Path, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setenv("HOME", str(tmp_path))
+def host(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[Host]:
     made = Host(tmp_path, broker)
     yield made
     made.close()
@@ -133,7 +72,7 @@ class Migration(RealWorld):
 
     def stand(self) -> None:
         """Stop the producer, so that what it has sent can be counted."""
-        os.kill(int((self.host.home / "applications/checkout/pid").read_text()), signal.SIGTERM)
+        self.host.stand("checkout")
         self.until(lambda: not self.host.running("checkout")[1], "the producer has ended")
 
 
@@ -212,7 +151,7 @@ def test_a_hook_whose_application_does_not_start_on_the_target_is_waited_for_by_
     host.break_hook("ledger", "start", "exit 0")
     why = w.waits(patience_s=8)
     assert w.group in why and "stopped" in why
-    host.break_hook("ledger", "never", "exit 0")
+    host.mend_hook("ledger")
     deadline = time.monotonic() + 60
     w.advanced()
     assert time.monotonic() < deadline

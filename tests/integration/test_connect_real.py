@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from tests.integration.connect_world import ConnectWorker, sink, source
+from tests.integration.host_world import Host, by_key, seen
 from tests.integration.real_world import RealWorld
 from tests.unit.connect_contract import CONTRACT, Case
 
 from lab.broker import EmbeddedBroker
 from topicshift.adapters.clock import SystemClock
+from topicshift.adapters.controllers.command import CommandController
 from topicshift.adapters.controllers.connect import ConnectController
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.rest import Endpoint, asker
@@ -23,7 +25,6 @@ from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.ports import ControlContext, Participant
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
-Line = tuple[str, int, str]
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,9 @@ def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
         yield made
 
 
-def seen(file: Path) -> list[Line]:
-    """What a connector has had acknowledged, or was given, in order."""
-    lines = (line.split(",") for line in file.read_text().splitlines()) if file.exists() else ()
-    return [(key, int(number), topic) for key, number, topic in lines]
+def given_all(file: Path, sent: dict[str, list[int]]) -> bool:
+    """Whether as many records were given as were sent."""
+    return len(seen(file)) >= sum(map(len, sent.values()))
 
 
 class Migration(RealWorld):
@@ -59,23 +59,38 @@ class Migration(RealWorld):
             self.sink_name: worker.create(self.sink_name, sink(self.kept, f"{topic}, other", **more)),
         }
         kind = {"kind": "connect"}
+        producers: list[dict[str, Any]] = [
+            {"name": "intake", **kind, "settings": {"connector": self.source_name}, "principal": "User:connect"}
+        ]
+        consumers: list[dict[str, Any]] = [
+            {
+                "name": "archive",
+                "group": f"connect-{self.sink_name}",
+                **kind,
+                "settings": {"connector": self.sink_name},
+                "stored_offsets": says,
+            }
+        ]
+        self.host: Host | None = changes.pop("host", None)
+        if self.host is not None:
+            hook = {"kind": "command"}
+            admin.alter_commits(f"g-{topic}", topic, dict.fromkeys(range(3), 0))
+            self.host.install("producer", "checkout", topic)
+            self.host.install("consumer", "ledger", topic, f"g-{topic}")
+            producers.append({"name": "checkout", **hook, "settings": {"hook": "checkout"}})
+            consumers.append({"name": "ledger", "group": f"g-{topic}", **hook, "settings": {"hook": "ledger"}})
         super().__init__(
             broker,
             admin,
             topic,
-            producers=[{"name": "intake", **kind, "settings": {"connector": self.source_name}}],
-            consumers=[
-                {
-                    "name": "archive",
-                    "group": f"connect-{self.sink_name}",
-                    **kind,
-                    "settings": {"connector": self.sink_name},
-                    "stored_offsets": says,
-                }
-            ],
+            producers=producers,
+            consumers=consumers,
             **changes,
         )
         self.controllers["connect"] = ConnectController(admin, lambda _: worker.ask, SystemClock())  # type: ignore[assignment]
+        if self.host is not None:
+            self.controllers["command"] = CommandController(admin, self.host.hooks)  # type: ignore[assignment]
+            self.until(lambda: len({key for key, _, _ in self.host.seen("ledger")}) == 24, "the ledger reads both", 60)
         self.until(lambda: len(seen(self.kept)) > 50, "the sink is given records", 60)
 
     def drain(self, group: str = "", topic: str = "") -> None:
@@ -103,18 +118,23 @@ class Migration(RealWorld):
         self.until(lambda: all(map(self.worker.running, self.before)), "both connectors run", most_s)
         before = len(seen(self.kept))
         self.until(lambda: len(seen(self.kept)) > before + 30, "the sink is given more", most_s)
+        if self.host is not None:
+            before = len(self.host.seen("ledger"))
+            self.until(lambda: len(self.host.seen("ledger")) > before + 30, "the ledger reads more", most_s)
 
     def proven(self) -> None:
         """Everything acknowledged was given once, and each key in order, by the connectors' own files."""
         self.worker.ask("PUT", f"/connectors/{self.source_name}/stop", None)
         self.worker.until(lambda: self.worker.status(self.source_name) == ("STOPPED", []), "the source stands")
-        self.until(lambda: len(seen(self.kept)) >= len(seen(self.wrote)), "all is given", 30)
-        sent, given = defaultdict(list), defaultdict(list)
-        for lines, by_key in ((seen(self.wrote), sent), (seen(self.kept), given)):
-            for key, number, _ in lines:
-                by_key[key].append(number)
+        if self.host is not None:
+            self.host.stand("checkout")
+            self.until(lambda: not self.host.running("checkout")[1], "the producer has ended")
+        sent = by_key(seen(self.wrote)) | (by_key(self.host.seen("checkout")) if self.host is not None else {})
         assert all(numbers == list(range(len(numbers))) for numbers in sent.values())
-        assert given == sent
+        files = [self.kept, *([self.host.file("ledger")] if self.host is not None else [])]
+        for file in files:
+            self.until(partial(given_all, file, sent), "all is given", 30)
+            assert by_key(seen(file)) == sent
 
     def close(self) -> None:
         for name in self.before:
@@ -161,6 +181,36 @@ def test_a_freeze_that_is_taken_back_leaves_every_setting_as_it_was(migrate: Mig
     assert w.worker.status(w.source_name) == ("STOPPED", [])
     w.advanced(wanted="resume")
     assert w.state(Row.FREEZE) == "undone" and w.differs() == {}
+    w.goes_on()
+    w.proven()
+
+
+@pytest.fixture
+def host(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[Host]:
+    made = Host(tmp_path, broker)
+    yield made
+    made.close()
+
+
+def test_several_kinds_whose_freeze_is_taken_back_are_all_as_before(migrate: Migrate, host: Host) -> None:
+    w = migrate(host=host)
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert w.worker.status(w.source_name) == ("STOPPED", []) and not host.running("checkout")[1]
+    w.advanced(wanted="resume")
+    assert w.state(Row.FREEZE) == "undone" and w.differs() == {}
+    assert host.running("checkout") == host.running("ledger") == (w.source, True)
+    w.goes_on()
+    w.proven()
+
+
+def test_several_kinds_go_back_after_the_switch_and_nothing_is_lost(migrate: Migrate, host: Host) -> None:
+    w = migrate(host=host)
+    w.advanced()
+    assert w.differs() == w.moved()
+    w.goes_on()
+    w.advanced(wanted="rollback")
+    assert w.differs() == {}
+    assert host.running("checkout") == host.running("ledger") == (w.source, True)
     w.goes_on()
     w.proven()
 

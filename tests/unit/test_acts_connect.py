@@ -15,7 +15,7 @@ from topicshift.core.engine.words import Step
 from topicshift.core.errors import DrainTimedOut
 from topicshift.testing.fake_connect import FakeConnector, FakeConnectWorker
 
-few = settings(max_examples=10, deadline=None)
+few = settings(max_examples=3, deadline=None)
 GROUP = "connect-archive"
 MIXED: dict[str, Any] = {
     "producers": [
@@ -121,10 +121,21 @@ def moved() -> Connected:
     return w
 
 
+def written() -> Connected:
+    """Everybody is on the target, which holds records that both groups have read."""
+    w = Connected()
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in (GROUP, "fraud-g"):
+        w.drain(group, TARGET)
+    return w
+
+
 WAYS: dict[str, tuple[Callable[[], Connected], Callable[[Connected], object], str]] = {
     "forward": (Connected, lambda w: w.arrived(), "forward"),
     "resume": (frozen, lambda w: w.back(), "resume"),
     "rollback": (moved, lambda w: w.back(), "rollback"),
+    "drain_back": (written, lambda w: w.back(), "rollback"),
 }
 ALL = pytest.mark.parametrize("way", WAYS)
 
@@ -139,7 +150,7 @@ def test_killed_before_or_after_every_effect_on_a_worker_it_ends_where_it_would(
     w.advanced(wanted=wanted)
     holds(w)
     effects = [n for n, call in enumerate(asked) if not call.startswith("GET ") and "/connector-plugins/" not in call]
-    assert len(effects) == {"forward": 12, "resume": 2, "rollback": 12}[way]
+    assert len(effects) == {"forward": 12, "resume": 2, "rollback": 12, "drain_back": 12}[way]
     for n in effects:
         w = begun()
         w.kill_at(n)
