@@ -59,9 +59,9 @@ def _mark(record: Record, step: Step) -> Mark:
         return Mark.DONE if record.state in (MigrationState.DONE, MigrationState.RETIRED) else Mark.WAITING
     if step is Step.RETIRE and record.state is MigrationState.RETIRED:
         return Mark.DONE
-    row = next(iter(STEPS[step].rows), None)
-    assert row is not None, f"{step.value} has no row in STEPS: say here how far it is"
-    return _OF_STATE[record.at(row)]
+    own = next(iter(STEPS[step].rows), None)
+    assert own is not None, f"{step.value} has no row in STEPS: say here how far it is"
+    return _OF_STATE[record.at(own)]
 
 
 def _stopped(record: Record) -> Mark:
