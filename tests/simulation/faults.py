@@ -58,7 +58,9 @@ class Injector:
     def __init__(self, kernel: Kernel, history: History, faults: Iterable[Fault]) -> None:
         self.kernel, self.history = kernel, history
         self._by: dict[tuple[str, str], dict[int, list[Fault]]] = {}
+        self.has_stale = False
         for f in faults:
+            self.has_stale |= f.kind == "stale"
             self._by.setdefault((f.port, f.method), {}).setdefault(f.nth, []).append(f)
         self._counts: Counter[tuple[str, str]] = Counter()
         self._keys: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -123,17 +125,18 @@ class Faulty:
         real = getattr(self._port, method)
         if not callable(real):
             return real
+        write = method in WRITES
         if _is_async(getattr(type(self._port), method, real)):
 
             @functools.wraps(real)
             async def later(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, functools.partial(_finish, real, kwargs), args)
+                return self._call(method, write, functools.partial(_finish, real, kwargs), args)
 
             call: Callable[..., Any] = later
         else:
 
             def now(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, functools.partial(real, **kwargs) if kwargs else real, args)
+                return self._call(method, write, functools.partial(real, **kwargs) if kwargs else real, args)
 
             call = now
         self.__dict__[method] = call
@@ -141,17 +144,19 @@ class Faulty:
 
     # ------------------------------------------------------------------------------------------------ one call
 
-    def _call(self, method: str, effect: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def _call(self, method: str, write: bool, effect: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         process, kernel = self._process, self._process.kernel
         if process.doomed:
             raise Killed(process.name)
-        write = method in WRITES
         fault = self._injector.strike(self._name, method, write)
         began = kernel.now
         process.pause(-math.log(1.0 - kernel.rng.random()) * self._mean)
         if fault is None:
-            result = self._effect(method, effect, args, write, began)
-            if method in STALE:
+            if not write and method != "offsets":
+                result = effect(*args)
+            else:
+                result = self._effect(method, effect, args, write, began)
+            if method in STALE and self._injector.has_stale:
                 self._last[f"{method}{args}"] = (kernel.now, result)
             return result
         self._injector.history.add(process.name, "fault", fault=fault, call=f"{self._name}.{method}")

@@ -303,7 +303,7 @@ class MigrationContext:
         if record.way != self.way:
             self.memory.samples.clear()  # they are of the other topic
         self.way = record.way
-        self.row = replace(row, source=record.source, target=record.target)
+        self.row = replace(row, source=record.source, target=record.target) if record.way else row
         return record
 
     def record_as_held(self) -> Record:

@@ -43,21 +43,23 @@ def table_of(record: Record, wanted: Wanted) -> str:
 
 def facts_needed(record: Record, wanted: Wanted = "forward") -> frozenset[Fact]:
     """The facts that :func:`next_act` may look at for this record; asked all at once, in parallel."""
-    return frozenset().union(*(rule.needs for rule in _in_play(record, wanted)))
+    return _in_play(record, wanted)[1]
 
 
-def _in_play(record: Record, wanted: Wanted) -> list[Rule]:
+def _in_play(record: Record, wanted: Wanted) -> tuple[list[Rule], frozenset[Fact]]:
+    """The rules that are in play for this record, and the facts that they need."""
     table = table_of(record, wanted)
     rules = RULES[table]
     known = record.in_play.get(table)
     if known is None or known[0] is not rules:
-        known = record.in_play[table] = rules, [rule for rule in rules if rule.when(record)]
+        kept = [rule for rule in rules if rule.when(record)]
+        known = record.in_play[table] = rules, (kept, frozenset().union(*(rule.needs for rule in kept)))
     return known[1]
 
 
 def next_act(view: View) -> Decision:
     """What to do now, and why. The first rule that speaks decides."""
-    for rule in _in_play(view.record, view.wanted):
+    for rule in _in_play(view.record, view.wanted)[0]:
         decision = rule.decide(view)
         if decision is not None:
             why, do = (in_names(view.record, text) for text in (decision.why, decision.do))

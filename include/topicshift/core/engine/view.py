@@ -133,8 +133,8 @@ class Record:
         return bool(self.way)
 
     @cached_property
-    def in_play(self) -> dict[str, tuple[list[Any], list[Any]]]:
-        """By table: its rules, and those of them that are in play for this record, once somebody has asked."""
+    def in_play(self) -> dict[str, tuple[list[Any], tuple[list[Any], frozenset[Any]]]]:
+        """By table: its rules; those that are in play for this record, and what they need. Empty until asked."""
         return {}
 
     @cached_property
