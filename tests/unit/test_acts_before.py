@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
+from topicshift.acts import orders
+from topicshift.acts.advance import Done
 from topicshift.acts.close import close
 from topicshift.acts.observe import observe
 from topicshift.acts.questions import about_of
 from topicshift.core.engine.words import Ask, Row, Step
-from topicshift.core.errors import Refused
+from topicshift.core.errors import FenceBroken, Refused
 from topicshift.core.kafka.cluster import Acl
 
 
@@ -99,6 +102,148 @@ def test_nothing_is_compared_where_nothing_was_changed() -> None:
     w.advanced(until=Step.CREATE_TARGET)
     w.advanced(wanted="rollback")
     assert "restored" not in w.kinds()
+
+
+# ------------------------------------------------------------------------------------------------ every ending
+
+
+def aborted(w: World) -> None:
+    """In the freeze."""
+    w.advance(until=Step.STOP_PRODUCERS)
+    assert w.where() == {(SOURCE, False)}
+    assert isinstance(orders.abort(w.context(), "not today", 120.0), Done)
+
+
+def failed(w: World) -> None:
+    """In the freeze, by a record that somebody writes."""
+    w.advance(until=Step.STOP_PRODUCERS)
+    w.write()
+    with pytest.raises(FenceBroken):
+        w.advanced()
+
+
+def rolled_back(w: World) -> None:
+    """With producers on the target, which is empty."""
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.advanced(wanted="rollback")
+
+
+def drained_back(w: World) -> None:
+    """With records in the target."""
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in ("ledger-g", "fraud-g"):
+        w.drain(group, TARGET)
+    assert w.asks(wanted="rollback").about["rollback"] == "drain_back"
+    w.advanced(wanted="rollback")
+
+
+ENDINGS = {
+    aborted: "rolled back",
+    failed: "producers resumed on the source",
+    rolled_back: "rolled back",
+    drained_back: "rolled back (drain_back)",
+}
+
+
+def configs(w: World, topic: str) -> dict[str, str | None] | None:
+    info = w.cluster.topic(topic)
+    return None if info is None else {e.name: e.value for e in info.configs.values() if e.set_here}
+
+
+def commits(w: World) -> dict[tuple[str, int], int]:
+    held = {g: w.cluster._groups[g].commits for g in ("ledger-g", "fraud-g")}
+    return {(g, p): o for g, found in held.items() for (t, p), o in found.items() if t == SOURCE}
+
+
+class Epochs:
+    """Each act on producers gives their route a new epoch."""
+
+    def __init__(self, w: World) -> None:
+        self.now = 7
+        observe, acts = w.apps.observe, {name: getattr(w.apps, name) for name in ("arm", "stop", "point", "start")}
+
+        def observed(ctx: Any, participants: Any) -> Any:
+            return [
+                replace(s, instances=tuple(replace(i, epoch=self.now) for i in s.instances))
+                for s in observe(ctx, participants)
+            ]
+
+        def counted(name: str) -> Any:
+            def done(*args: Any) -> None:
+                self.now += 1
+                acts[name](*args)
+
+            return done
+
+        w.apps.observe = observed  # type: ignore[method-assign]
+        for name in acts:
+            setattr(w.apps, name, counted(name))
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_ending_leaves_in_effect_what_was_there_before_and_says_so(ending: Any, cutover: str) -> None:
+    w = World(cutover=cutover)
+    w.cluster.alter_topic_configs(SOURCE, set_={"retention.bytes": "1000000", "retention.ms": "60000"})
+    w.cluster.commit("fraud-g", SOURCE, {0: 9})
+    epochs = Epochs(w)
+    config, commit = configs(w, SOURCE), commits(w)
+    w.advance(until=Step.STOP_PRODUCERS, patience_s=1)
+    if w.state(Row.FREEZE) is None:
+        assert configs(w, SOURCE) != config, "it is lengthened"
+    w.drain("fraud-g")
+    ending(w)
+    assert w.where() == {(SOURCE, True)}
+    assert w.acls() == w.before
+    assert all(commits(w)[place] >= at for place, at in commit.items())
+    said = restored(w)
+    assert (said["how"], said["unknown"]) == (ENDINGS[ending], [])
+    assert f"the ACLs of {SOURCE} are as they were" in said["equal"]
+    assert f"no commit on {SOURCE} is lower than it was" in said["equal"]
+    for name in ("checkout", "billing"):
+        assert f"producer {name} is on {SOURCE} at epoch {epochs.now} of its route (was 7)" in said["equal"]
+    assert epochs.now > 7
+    told = w.events("restored")[-1]
+    assert (told["how"], told["differs"], told["unknown"]) == (said["how"], said["differs"], [])
+    if ending is failed:
+        assert all("(kept so until the migration ends)" in line for line in said["differs"])
+        w.advanced(wanted="rollback")
+        said = restored(w)
+    assert configs(w, SOURCE) == config and said["differs"] == []
+    assert f"the configs of {SOURCE} are as they were" in said["equal"]
+    assert w.data(Row.ROLLBACK)["not_restored"] == []
+    assert not any(w.apps.armed.values())
+
+
+def test_the_way_back_puts_back_what_it_lengthened_on_the_target() -> None:
+    w = World()
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in ("ledger-g", "fraud-g"):
+        w.drain(group, TARGET)
+    w.cluster.alter_topic_configs(TARGET, set_={"retention.bytes": "1000000", "retention.ms": "60000"})
+    w.cluster.commit("fraud-g", TARGET, {1: 3})
+    before = configs(w, TARGET)
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun", "gate"}))
+    assert configs(w, TARGET) != before
+    w.drain("fraud-g", TARGET)
+    w.advanced(wanted="rollback")
+    assert configs(w, TARGET) == before and w.where() == {(SOURCE, True)}
+
+
+@pytest.mark.parametrize("ending", [rolled_back, drained_back])
+def test_a_route_that_has_forgotten_its_epochs_is_named(ending: Any) -> None:
+    w = World()
+    epochs = Epochs(w)
+    w.advanced(until=Step.CREATE_TARGET)
+    w.advanced(until=Step.STOP_PRODUCERS)
+    epochs.now = -100
+    ending(w)
+    lines = w.data(Row.ROLLBACK)["not_restored"]
+    assert f"producer checkout is at epoch {epochs.now} of its route (was 7), which is lower" in lines
+    assert restored(w)["differs"] == lines
 
 
 # ------------------------------------------------------------------------------------------------- the question

@@ -17,6 +17,7 @@ from topicshift.core.fence.acls import concerning
 from topicshift.core.fence.restored import Restored, State, compare
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.proof.verification import same_topic_id
+from topicshift.ports import ParticipantState
 
 BEFORE_FILE = "before.json"
 RESTORED_FILE = "restored.json"
@@ -25,8 +26,8 @@ RESTORED_FILE = "restored.json"
 def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Write down configs, ACLs and commits of the source as they are, before anybody is stopped.
 
-    Configs and ACLs are in the journal too; commits are in ``before.json``, whose SHA-256 the journal has. Raises
-    ``Unreadable`` for what cannot be read: what is not known now cannot be put back later.
+    Configs, ACLs and the epochs of routes are in the journal too; commits are in ``before.json``, whose SHA-256 the
+    journal has. Raises ``Unreadable`` for what cannot be read: what is not known now cannot be put back later.
     """
     source = ctx.row.source
     state, topic_id = _now(ctx, source)
@@ -39,6 +40,7 @@ def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
         "partitions": state.partitions,
         "configs": dict(sorted(state.configs.items())),
         "acls": [asdict(a) for a in sorted(state.acls)],
+        "epochs": {name: at for s in _driven(ctx) if (at := _epoch(s)) is not None for name in [s.participant.name]},
     }
     data = json.dumps({**small, "commits": commits}, indent=2).encode()
     ctx.check_seat()
@@ -83,7 +85,8 @@ def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> 
     ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect else {}
     found = compare(source, before, now, still_ours=frozenset(ours))
     lower, same = _lower(ctx, file_on(record.way, BEFORE_FILE), held, unknown)
-    found_on = _try(lambda: _producers(ctx, source), f"where producers of {source} are", unknown)
+    epochs = held.get("epochs", {})
+    found_on = _try(lambda: _producers(ctx, source, epochs), f"where producers of {source} are", unknown)
     on: tuple[list[str], list[str]] = found_on or ([], [])
     return Restored((*found.equal, *same, *on[0]), (*found.differs, *lower, *on[1]), (*found.unknown, *unknown))
 
@@ -147,14 +150,29 @@ def _lower(
     return lines, [] if lines else [f"no commit on {source} is lower than it was"]
 
 
-def _producers(ctx: MigrationContext, source: str) -> tuple[list[str], list[str]]:
-    """Where the producers that a controller moves are: lines of those on the source, and of the others."""
+def _driven(ctx: MigrationContext) -> list[ParticipantState]:
+    return ctx.observe(ctx.driven(ctx.producers))
+
+
+def _epoch(state: ParticipantState) -> int | None:
+    """The newest epoch of its route that an instance follows."""
+    return max((i.epoch for i in state.instances if i.epoch is not None), default=None)
+
+
+def _producers(ctx: MigrationContext, source: str, before: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Where the producers that a controller moves are: lines of those on the source, and of the others.
+
+    ``before`` has the epochs of their routes: a route that has forgotten its epochs is one that others do not follow.
+    """
     good, bad = [], []
-    for state in ctx.observe(ctx.driven(ctx.producers)):
-        name, epochs = state.participant.name, [i.epoch for i in state.instances if i.epoch is not None]
-        at = f" at epoch {max(epochs)} of its route" if epochs else ""
+    for state in _driven(ctx):
+        name, epoch, was = state.participant.name, _epoch(state), before.get(state.participant.name)
+        at = f" at epoch {epoch} of its route" if epoch is not None else ""
+        at += f" (was {was})" if at and was is not None else ""
         absent = state.status == "stopped" and not state.instances
-        if state.topic == source and (state.status == "running" or absent):
+        if epoch is not None and was is not None and epoch < was:
+            bad.append(f"producer {name} is{at}, which is lower")
+        elif state.topic == source and (state.status == "running" or absent):
             good.append(f"producer {name} is on {source}{at}")
         else:
             where = f" on {state.topic}" if state.topic else ""
