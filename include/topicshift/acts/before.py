@@ -40,7 +40,7 @@ def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
         "partitions": state.partitions,
         "configs": dict(sorted(state.configs.items())),
         "acls": [asdict(a) for a in sorted(state.acls)],
-        "epochs": {name: at for s in _driven(ctx) if (at := _epoch(s)) is not None for name in [s.participant.name]},
+        "epochs": {s.participant.name: epoch for s in _driven(ctx) if (epoch := _epoch(s)) is not None},
     }
     data = json.dumps({**small, "commits": commits}, indent=2).encode()
     ctx.check_seat()

@@ -59,8 +59,11 @@ def hands_are_named(facts: Facts) -> Iterator[Violation]:
     begun = [e.at for e in facts.events if e.what == "row" and e["step"] == "create_target" and e["state"] == "done"]
     if end is None or end["state"] != "done" or not begun:
         return
+    # What comes between the last look at the source and the end is named by the watch over it, days and weeks long.
+    until = ended(facts)
+    looks = [e["began"] for e in facts.events if e.what == "saw" and e["topic"] == facts.source and e.at <= until]
     for hand in facts.hand("source_remade"):
-        if begun[0] < hand.at < ended(facts):
+        if begun[0] < hand.at < max(looks, default=until):
             yield Violation(
                 "unnamed", "the source was made again under the migration, which is done all the same", hand.at
             )
