@@ -214,3 +214,35 @@ def test_a_record_that_waited_for_a_full_queue_is_admitted_anew(monkeypatch: pyt
     finally:
         monkeypatch.setattr(producer, "_producer", real)
         producer.close(0.1)
+
+
+@pytest.mark.parametrize(
+    ("names", "word"),
+    [
+        ({"topic": ""}, "topic is ''"),
+        ({"topic": ".."}, "topic is '..'"),
+        ({"topic": "a/b"}, "topic is 'a/b'"),
+        ({"topic": None}, "topic is None"),
+        ({"participant": "a\nb"}, "participant is"),
+        ({"participant": "a" * 501}, "participant is"),
+        ({"participant": 7}, "participant is '7'"),
+        ({"instance": ""}, "instance is ''"),
+        ({"instance": "a\x00"}, "instance is"),
+        ({"principal": "User:\u2028"}, "principal is"),
+    ],
+)
+@pytest.mark.parametrize("role", ["producer", "consumer"])
+def test_a_name_that_nobody_would_understand_is_refused_at_once(role: str, names: dict[str, Any], word: str) -> None:
+    given = {"topic": "payments", "participant": "checkout", **names}
+    with pytest.raises(RouteError) as told:
+        if role == "producer":
+            RoutedProducer(NOWHERE, **given)
+        else:
+            RoutedConsumer(NOWHERE, group="ledger", **given)
+    assert word in str(told.value)
+    assert not [t for t in threading.enumerate() if "checkout" in t.name]
+
+
+def test_an_application_with_the_longest_name_has_instances_that_are_understood() -> None:
+    with RoutedProducer(NOWHERE, "payments", "a" * 500) as producer:
+        assert producer is not None

@@ -209,7 +209,7 @@ def test_each_file_may_be_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(evidence()))
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b"null", b'"text"'])
+@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b"{", b"[]", b"{}", b"\xff\xfe", b"null", b'"text"'])
 def test_each_file_may_be_broken_and_is_named_then(name: str, content: bytes) -> None:
     text = read(render({**evidence(), name: content}))
     if content in (b"{", b"\xff\xfe"):

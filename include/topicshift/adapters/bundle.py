@@ -21,6 +21,7 @@ from topicshift.core.proof.bundle import (
     EVIDENCE,
     LARGEST_MANIFEST,
     MANIFEST,
+    MIGRATION,
     NAME,
     PUBLIC_KEY,
     SIGNATURE,
@@ -29,10 +30,12 @@ from topicshift.core.proof.bundle import (
     File,
 )
 
-_JUDGED = frozenset({TRAIL, STEPS, f"{EVIDENCE}audit.jsonl"})
-"""Files that are looked into; of the others only the hash is taken."""
+_JUDGED = frozenset({TRAIL, STEPS, MIGRATION, f"{EVIDENCE}audit.jsonl"})
+"""Files that are always looked into; of the others only the hash is taken where they are large."""
 
 _LARGEST_JUDGED = 1024 * 1024 * 1024
+_KEPT, _ALL_KEPT = 64 * 1024 * 1024, 256 * 1024 * 1024
+"""Bytes of one file, and of all, up to which the others are kept to draw the report anew."""
 _BLOCK = 1024 * 1024
 _THEN = (1980, 1, 1, 0, 0, 0)  # the same files give the same archive
 
@@ -119,10 +122,15 @@ def _measure(stream: IO[bytes], name: str, content: dict[str, bytes]) -> File:
         data = _whole(stream, _LARGEST_JUDGED)
         content[name] = data
         return File(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    digest, size = hashlib.sha256(), 0
+    digest, size, room = hashlib.sha256(), 0, min(_KEPT, _ALL_KEPT - sum(map(len, content.values())))
+    kept: list[bytes] = []
     while block := stream.read(_BLOCK):
         digest.update(block)
         size += len(block)
+        if size <= room:
+            kept.append(block)
+    if size <= room:
+        content[name] = b"".join(kept)
     return File(name=name, size=size, sha256=digest.hexdigest())
 
 

@@ -28,13 +28,13 @@ from topicshift.client.follower import (
     RouteError,
     RouteFollower,
     RouteUnavailable,
-    instance_name,
+    identity,
     milliseconds,
     own_principal,
 )
 from topicshift.client.offsets import REQUEST_S, OffsetLookup
 from topicshift.client.producer import OnChange
-from topicshift.core.route.client import ConsumerClient, Identity, Timing
+from topicshift.core.route.client import ConsumerClient, Timing
 from topicshift.core.route.records import State, Status
 from topicshift.core.route.seeding import Seeds
 
@@ -98,9 +98,7 @@ class RoutedConsumer(Routed):
             raise RouteError("A consumer needs its group: give group, or group.id in the config.")
         self._group = str(name)
         name = participant or self._group
-        who = Identity(
-            topic, "consumer", name, instance or instance_name(name), self._group, principal or own_principal(config)
-        )
+        who = identity(topic, "consumer", name, instance, self._group, principal or own_principal(config))
         session_s = milliseconds(config, "session.timeout.ms", 45_000) / 1000
         timing = replace(timing or Timing(), session_s=session_s)
         self._client: ConsumerClient = ConsumerClient(who, timing)

@@ -28,9 +28,11 @@ from confluent_kafka import (
 
 from topicshift.boot_clock import read_now
 from topicshift.client.offsets import OffsetLookup, connection_config
-from topicshift.core.route.client import CONFIRM_S, Outgoing, RouteClient
+from topicshift.core.kafka.rules import topic_name_problem
+from topicshift.core.route.client import CONFIRM_S, Identity, Outgoing, RouteClient
 from topicshift.core.route.clocks import Now
-from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Status, serialise_ack
+from topicshift.core.route.fields import name_problem
+from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC, Role, Status, serialise_ack
 from topicshift.core.route.topics import READER
 
 log = logging.getLogger(__name__)
@@ -62,9 +64,26 @@ class RouteUnavailable(RouteError):
     """The route could not be read at start, so where to read or write is unknown. Nothing was done."""
 
 
+def identity(
+    topic: str, role: Role, participant: str, instance: str | None, group: str | None, principal: str | None
+) -> Identity:
+    """Who this client is. Raises :class:`RouteError` for a name of which an acknowledgement would not be understood."""
+    instance = instance_name(participant) if instance is None else instance
+    if problem := topic_name_problem(topic) if isinstance(topic, str) else "it is no text":
+        raise RouteError(f"topic is {topic!r}, which is no name of a topic: {problem}. Give the logical topic's name.")
+    names = {"participant": participant, "instance": instance, "group": group, "principal": principal}
+    for what, name in names.items():
+        if (problem := name_problem(name)) and (name is not None or what in ("participant", "instance")):
+            raise RouteError(
+                f"{what} is {str(name)[:80]!r}: {problem}. Nobody would understand what this client says, and every "
+                f"migration of {topic} would be held up by it. Give another name."
+            )
+    return Identity(topic, role, participant, instance, group, principal)
+
+
 def instance_name(participant: str) -> str:
     """A name for this process that no other has: ``checkout.host.4711.9f3a``."""
-    return f"{participant}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(2)}"
+    return f"{str(participant)[:300]}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(2)}"
 
 
 def own_principal(config: Mapping[str, Any]) -> str | None:

@@ -19,11 +19,11 @@ from topicshift.client.follower import (
     RouteFollower,
     RoutePaused,
     RouteUnavailable,
-    instance_name,
+    identity,
     milliseconds,
     own_principal,
 )
-from topicshift.core.route.client import Identity, ProducerClient, Timing
+from topicshift.core.route.client import ProducerClient, Timing
 from topicshift.core.route.records import DELIVERY_TIMEOUT_S, State, Status
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class RoutedProducer(Routed):
     ) -> None:
         _refuse(config)
         delivery_s = delivery_seconds(config)
+        who = identity(topic, "producer", participant, instance, None, principal or own_principal(config))
         left_out = (*_DELIVERY, "acks", "request.required.acks", "on_delivery")
         self._callbacks = Callbacks(f"topicshift-callbacks-{topic}")
         merged: dict[str, Any] = {
@@ -118,14 +119,6 @@ class RoutedProducer(Routed):
         self._block = on_pause == "block"
         self._max_block_s = max_block_s
         self._on_change = on_change
-        who = Identity(
-            topic,
-            "producer",
-            participant,
-            instance or instance_name(participant),
-            None,
-            principal or own_principal(config),
-        )
         self._client: ProducerClient = ProducerClient(who, replace(timing or Timing(), delivery_s=delivery_s))
         self._gate = threading.Condition()
         self._inside = 0

@@ -27,7 +27,7 @@ from topicshift.core.text import one_line
 if TYPE_CHECKING:
     from topicshift.adapters.journal import SqlJournal
     from topicshift.core.proof.audit import ChainHead
-    from topicshift.ports import EventRow, StepRow
+    from topicshift.ports import EventRow, MigrationRow, StepRow
 
 
 @click.group(help="Verify or export the audit trail of a migration. See docs/audit.md for what a trail proves.")
@@ -64,7 +64,7 @@ def verify(
         found = _judge(migration, journal_url, noted)
     if as_json:
         answer(found)
-        return EXIT_NO if found["broken"] else EXIT_OK
+        return _code(found)
     lines = found["broken"]
     if lines:
         tell(f"{migration}: BROKEN: {len(lines)} place{'' if len(lines) == 1 else 's'}")
@@ -73,10 +73,16 @@ def verify(
         kept = "the database" if "problems" in found else "the file"
         say(f"Keep {kept} as it is and compare it with a backup; docs/audit.md says what each kind means.")
         return EXIT_NO
-    tell(f"{migration}: intact: {found['events']} events, head {found['head']}")
+    word = "NOT WHOLE, intact as far as it goes" if found.get("missing") else "intact"
+    tell(f"{migration}: {word}: {found['events']} events, head {found['head']}")
     for line in found.get("notes", ()):
         tell(f"  {one_line(line)}")
-    return EXIT_OK
+    return _code(found)
+
+
+def _code(found: dict[str, Any]) -> int:
+    """Evidence that is missing is unknown: what was in it can be told by nobody."""
+    return EXIT_NO if found["broken"] else EXIT_UNKNOWN if found.get("missing") else EXIT_OK
 
 
 def _judge(migration: str, journal_url: str | None, noted: ChainHead | None) -> dict[str, Any]:
@@ -84,11 +90,12 @@ def _judge(migration: str, journal_url: str | None, noted: ChainHead | None) -> 
 
     journal = open_journal(journal_url)
     try:
-        head, events, steps = snapshot(journal, migration)
+        row, head, events, steps = snapshot(journal, migration)
     finally:
         journal.close()
     problems = audit.verify(events, head, migration_id=migration)
     lines = [p.line() for p in problems] + audit.verify_steps(steps, events)
+    lines += [f"the migration's row: {line}" for line in audit.verify_row(row, events)]
     if noted is not None:
         lines += audit.verify_noted(events, noted)
     return {
@@ -101,13 +108,13 @@ def _judge(migration: str, journal_url: str | None, noted: ChainHead | None) -> 
     }
 
 
-def snapshot(journal: SqlJournal, migration: str) -> tuple[ChainHead, list[EventRow], list[StepRow]]:
-    """Trail and steps of one moment, also while the migration runs."""
+def snapshot(journal: SqlJournal, migration: str) -> tuple[MigrationRow, ChainHead, list[EventRow], list[StepRow]]:
+    """Row, trail and steps of one moment, also while the migration runs."""
     for _ in range(20):
         head, events = journal.trail(migration)
-        steps = journal.steps(migration)
+        row, steps = journal.current(migration), journal.steps(migration)
         if journal.trail(migration)[0] == head:
-            return head, events, steps
+            return row, head, events, steps
     raise Transient(f"The trail of {migration} grows faster than it can be read. Try again.")
 
 
@@ -142,14 +149,14 @@ def export(
     missing: list[str] = []
     journal = open_journal(journal_url)
     try:
-        head, events, steps = snapshot(journal, migration)
+        row, head, events, steps = snapshot(journal, migration)
         if out is None:
             lines = as_json or form == "jsonl"
             click.echo(trail_lines(head, events) if lines else to_text(migration, head, events), nl=False)
         else:
             from topicshift.commands.bundle import make
 
-            missing = make(journal.current(migration), head, events, steps, out, key, key_conn_id)
+            missing = make(row, head, events, steps, out, key, key_conn_id)
     finally:
         journal.close()
     problems = audit.verify(events, head, migration_id=migration)

@@ -49,11 +49,7 @@ def make(
         bundle.MIGRATION: bundle.rows_json(asdict(row)),
         **{bundle.EVIDENCE + name: data for name, data in evidence.items()},
     }
-    shown = {name: data for name, data in evidence.items() if not name.endswith(".html")}
-    # The page wants events alone.
-    shown["audit.jsonl"] = trail[: trail.rstrip(b"\n").rfind(b"\n") + 1]
-    shown |= {bundle.STEPS: files[bundle.STEPS], bundle.MIGRATION: files[bundle.MIGRATION]}
-    files[bundle.REPORT] = render(shown).encode()
+    files[bundle.REPORT] = render(bundle.shown(files)).encode()
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     manifest = bundle.manifest_of(row, head, files, made_at=made_at, version=__version__)
     write_bundle(out, files, manifest, key)
@@ -90,6 +86,11 @@ def judge(path: Path, key_file: Path | None, noted: ChainHead | None) -> dict[st
     if noted is not None:
         lines += audit.verify_noted(events, noted)
     notes = [f"{len(manifest.files)} files are as the manifest has them"]
+    drawn = _drawn_anew(manifest, archive)
+    if drawn is None:
+        notes.append(f"{bundle.REPORT} was not drawn anew to compare it: another version made it, or a file is large")
+    elif not drawn:
+        lines.append(f"{bundle.REPORT}: changed: the other files of this bundle give another report")
     if signed_by is None:
         notes.append("not signed: whoever changed a file could write the manifest anew")
     elif trusted is None:
@@ -101,6 +102,16 @@ def judge(path: Path, key_file: Path | None, noted: ChainHead | None) -> dict[st
     if manifest.missing:
         notes.append(f"evidence that was missing when it was exported: {', '.join(manifest.missing)}")
     return _told(path, manifest, len(events), lines, notes, signed_by)
+
+
+def _drawn_anew(manifest: bundle.Manifest, archive: Archive) -> bool | None:
+    """Whether the report is the one that the other files give; None where that cannot be told."""
+    from topicshift.reporting.run_report import render
+
+    wanted = {file.name for file in manifest.files if not file.name.endswith(".html")} | bundle.ALWAYS
+    if manifest.topicshift != __version__ or not wanted <= archive.content.keys():
+        return None
+    return render(bundle.shown(archive.content)).encode() == archive.content[bundle.REPORT]
 
 
 def _told(

@@ -159,7 +159,7 @@ class _Reader:
             return kind()
         try:
             value = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._note(f"{name} is not JSON ({error})")
             return kind()
         if not isinstance(value, kind):
@@ -198,7 +198,7 @@ class _Reader:
                 continue
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 self._note(f"{name}, line {number} is not JSON")
                 continue
             if isinstance(value, dict):

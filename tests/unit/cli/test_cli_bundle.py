@@ -195,7 +195,7 @@ def test_evidence_that_is_not_there_is_said_and_never_exit_code_0(migration: str
     code, _, err = run("audit", "export", migration, "--out", str(out))
     assert code == 4 and "plan.json" in err and "TOPICSHIFT_EVIDENCE" in err
     code, said, _ = run("audit", "verify", str(out))
-    assert code == 0 and "missing when it was exported: plan.json" in said and "not signed" in said
+    assert code == 4 and "missing when it was exported: plan.json" in said and "not signed" in said
 
 
 def test_the_trail_that_was_rewritten_since_the_run_is_found(migration: str, tmp_path: Path, run: Any) -> None:
@@ -247,7 +247,7 @@ def test_evidence_that_the_trail_names_and_nobody_has_is_named(migration: str, t
     code, _, err = run("audit", "export", migration, "--out", str(out))
     assert code == 4 and "impact.json" in err
     code, said, _ = run("audit", "verify", str(out))
-    assert code == 0 and "missing when it was exported: impact.json" in said
+    assert code == 4 and "NOT WHOLE" in said and "missing when it was exported: impact.json" in said
 
     def unsaid(files: dict[str, bytes]) -> None:
         manifest = json.loads(files["manifest.json"])
@@ -262,6 +262,51 @@ def _named(migration: str, tmp_path: Path, evidence: dict[str, str]) -> None:
     row = journal.current(migration)
     journal.event(Claim(migration, row.epoch, row.owner), "evidence", "topicshift", {"evidence": evidence})
     journal.close()
+
+
+def _signed_anew(files: dict[str, bytes]) -> None:
+    """Whoever changed a file of a bundle that nobody signed wrote the manifest anew."""
+    manifest = json.loads(files["manifest.json"])
+    kept = [{"name": n, "size": len(d), "sha256": sha256(d)} for n, d in files.items() if not n.startswith("manifest")]
+    files["manifest.json"] = json.dumps({**manifest, "files": kept}).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_swap("migration.json", b'"state": "done"', b'"state": "rolled_back"'), "migration.json: state: it is not"),
+        (_swap("migration.json", b"ab" * 32, b"ac" * 32), "migration.json: plan_hash: it is not"),
+        (_swap("migration.json", b'"payments-v2"', b'"refunds-v2"'), "migration.json: target: it is not"),
+        (lambda files: files.update({"migration.json": b"[" * 100_000}), "migration.json: unreadable"),
+        (_drop("migration.json"), "migration.json: missing: every bundle has one"),
+        (_drop("report.html"), "report.html: missing: every bundle has one"),
+        (_drop("steps.json"), "steps.json: missing: every bundle has one"),
+        (_swap("report.html", b"payments-v2", b"payments-v3"), "report.html: changed: the other files"),
+        (_swap("evidence/plan.json", b"abab", b"acab"), "report.html: changed: the other files"),
+    ],
+)
+def test_a_bundle_that_nobody_signed_is_held_to_its_own_trail(
+    change: Any, said: str, migration: str, tmp_path: Path, run: Any
+) -> None:
+    out = tmp_path / "audit.zip"
+    evidence_from_env().write(migration, "plan.json", '{"plan_hash": "abab", "spec": {"source": "abab"}}')
+    assert run("audit", "export", migration, "--out", str(out))[0] == 0
+
+    def both(files: dict[str, bytes]) -> None:
+        change(files)
+        _signed_anew(files)
+
+    code, told, _ = run("audit", "verify", str(rewritten(out, both)))
+    assert code == 3 and said in told
+
+
+def test_a_migrations_row_that_was_changed_in_the_journal_is_found(migration: str, tmp_path: Path, run: Any) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "airflow/topicshift/journal.db") as connection:
+        connection.execute("UPDATE topicshift_migrations SET state = 'retired'")
+    code, said, _ = run("audit", "verify", migration)
+    assert code == 3 and "the migration's row: state: it is not what the trail says" in said
 
 
 def test_a_broken_trail_is_exported_and_says_so(migration: str, tmp_path: Path, run: Any) -> None:

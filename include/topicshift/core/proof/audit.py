@@ -21,7 +21,7 @@ from pathlib import PurePath
 from typing import Any
 
 from topicshift.core.base import Model
-from topicshift.core.rows import EventRow, StepRow
+from topicshift.core.rows import EventRow, MigrationRow, StepRow
 
 _FORMAT = "topicshift-audit/1"
 _SECRET_KEY = re.compile(r"pass(word|wd|phrase)|secret|token|credential|private.?key|jaas", re.IGNORECASE)
@@ -254,4 +254,34 @@ def verify_steps(steps: Iterable[StepRow], events: Iterable[EventRow]) -> list[s
             problems.append(f"step {step.step}: its data is not what the trail says was written")
     return problems + [
         f"step {name}: the trail says {state}, its row is not there" for name, (state, _) in told.items()
+    ]
+
+
+_OF_THE_ROW = frozenset({"source", "target", "cluster_id", "spec"})
+
+
+def verify_row(row: MigrationRow, events: Iterable[EventRow]) -> list[str]:
+    """Every field of a migration's own row that the trail says otherwise, in words; none means that they agree.
+
+    Compared are its topics and cluster, its spec, its state and its plan: what the trail has a word of.
+    """
+    told: dict[str, Any] = {}
+    active = False
+    for event in events:
+        if event.kind in ("claimed", "reopened"):
+            # Opened again while it is under way it keeps the spec that it began with.
+            kept = {"spec"} if active else set()
+            told |= {k: v for k, v in event.data.items() if k in _OF_THE_ROW - kept}
+            told["state"] = "open"
+        elif event.kind == "state":
+            told["state"], active = event.data.get("state"), bool(event.data.get("active"))
+        elif event.kind == "replaced":
+            told["state"], active = "failed" if told.get("state") == "open" else told.get("state"), False
+        elif event.kind == "plan":
+            told["plan_hash"] = event.data.get("plan_hash")
+    seen = dataclasses.asdict(row)
+    return [
+        f"{name}: it is not what the trail says was written last"
+        for name, value in told.items()
+        if canonical_json(plain(seen[name])) != canonical_json(value)
     ]

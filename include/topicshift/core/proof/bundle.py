@@ -28,6 +28,8 @@ MANIFEST, SIGNATURE, PUBLIC_KEY = "manifest.json", "manifest.sig", "manifest.pub
 TRAIL, STEPS, MIGRATION, REPORT = "trail.jsonl", "steps.json", "migration.json", "report.html"
 """What is made from the journal: events and head, rows of the steps, row of the migration; and the report."""
 
+ALWAYS: Final = frozenset({TRAIL, STEPS, MIGRATION, REPORT})
+
 EVIDENCE = "evidence/"
 """The folder of the files that the run itself wrote."""
 
@@ -97,6 +99,16 @@ def manifest_of(row: MigrationRow, head: ChainHead, files: Mapping[str, bytes], 
     return (manifest.model_dump_json(indent=2) + "\n").encode()
 
 
+def shown(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What the report of a bundle is drawn from, by the names that the report knows."""
+    found = {name.removeprefix(EVIDENCE): d for name, d in files.items() if name.startswith(EVIDENCE)}
+    found = {name: data for name, data in found.items() if not name.endswith(".html")}
+    trail = files[TRAIL]
+    # The page wants events alone: the last line is the head.
+    found["audit.jsonl"] = trail[: trail.rstrip(b"\n").rfind(b"\n") + 1]
+    return found | {STEPS: files[STEPS], MIGRATION: files[MIGRATION]}
+
+
 def sha256(data: bytes) -> str:
     """SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -128,7 +140,8 @@ def read_manifest(data: bytes) -> Manifest | str:
 def check_files(manifest: Manifest, found: Mapping[str, File]) -> list[str]:
     """Every file that was changed, is missing or was added, one line each; none means that all are as exported."""
     listed = {file.name: file for file in manifest.files}
-    lines = [f"{name}: missing: the manifest names it" for name in sorted(listed.keys() - found.keys())]
+    lines = [f"{name}: missing: every bundle has one" for name in sorted(ALWAYS - listed.keys())]
+    lines += [f"{name}: missing: the manifest names it" for name in sorted(listed.keys() - found.keys())]
     lines += [f"{name}: added: the manifest does not name it" for name in sorted(found.keys() - listed.keys())]
     for name in sorted(listed.keys() & found.keys()):
         wanted, seen = listed[name], found[name]
@@ -152,6 +165,7 @@ def check_trail(manifest: Manifest, files: Mapping[str, bytes]) -> tuple[list[Ev
         lines.append(f"{TRAIL}: changed: it ends at {head.count}:{head.hash[:12]}..., the manifest says otherwise")
     lines += [f"{TRAIL}: {p.line()}" for p in audit.verify(events, manifest.head, migration_id=manifest.migration_id)]
     lines += [f"{STEPS}: {line}" for line in _check_steps(manifest, files.get(STEPS, b"[]"), events)]
+    lines += [f"{MIGRATION}: {line}" for line in _check_migration(manifest, files.get(MIGRATION), events)]
     lines += _check_evidence(manifest, events)
     copy = files.get(f"{EVIDENCE}audit.jsonl")
     if copy is not None:
@@ -196,6 +210,17 @@ def _check_steps(manifest: Manifest, data: bytes, events: Sequence[EventRow]) ->
         return [*audit.verify_steps(steps, events), *_check_certificates(manifest, steps)]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return [f"unreadable: it holds no rows of steps ({type(error).__name__})"]
+
+
+def _check_migration(manifest: Manifest, data: bytes | None, events: Sequence[EventRow]) -> list[str]:
+    if data is None:
+        return []
+    try:
+        row = MigrationRow(**json.loads(data))
+        other = [] if row.migration_id == manifest.migration_id else [f"migration_id: it is {row.migration_id!r}"]
+        return [*other, *audit.verify_row(row, events)]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return [f"unreadable: it holds no row of a migration ({type(error).__name__})"]
 
 
 def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[str]:

@@ -89,9 +89,16 @@ def object_of(value: bytes | str, what: str, *, any_version: bool = False) -> di
 # ------------------------------------------------------------------------------------------------ types of fields
 
 
+def name_problem(value: Any) -> str | None:
+    """Why a value is no name of a participant, instance, group or principal; None where it is one."""
+    if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
+        return f"not a non-empty string of at most {MAX_NAME} printable characters"
+    return None
+
+
 def _name(value: str) -> str:
-    if not value or len(value) > MAX_NAME or not value.isprintable():
-        raise ValueError(f"not a non-empty string of at most {MAX_NAME} printable characters")
+    if problem := name_problem(value):
+        raise ValueError(problem)
     return value
 
 
