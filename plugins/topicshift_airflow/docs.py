@@ -162,7 +162,8 @@ TASKS = {
     "switch_consumers.switch": "One for each group: seeds its offsets on the target at the log start, releases it, and "
     "sees it read there.",
     "verify.order_proof": "Spark reads both topics: counts, order per key, one partition per key, nothing crossed.",
-    "verify.report": "Takes the proof, closes the migration, writes report.html and the audit trail.",
+    "verify.report": "Takes the proof (and makes it anew where a late record came, or was replayed, after it), closes the "
+    "migration, writes report.html and the audit trail.",
     "resume_on_source": "Runs only when a task of the freeze has failed: producers resume on the source, the fence is "
     "lifted. Where the target may hold records already it changes nothing and calls a person.",
     "watch": "Watches over one migration until its freeze is over, or looks for abandoned freezes; ends those on behalf "

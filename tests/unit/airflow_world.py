@@ -16,7 +16,7 @@ from topicshift.acts.advance import advance
 from topicshift.core.engine.words import Act, Step
 from topicshift_airflow import airflow_api
 from topicshift_airflow.operators import advance as operators
-from topicshift_airflow.operators import end, freeze, jobs, watch
+from topicshift_airflow.operators import end, freeze, jobs, last, watch
 from topicshift_airflow.questions import Question
 from topicshift_airflow.triggers.journal import MOMENT
 
@@ -71,7 +71,7 @@ class Airflow:
         def journal() -> Iterator[Any]:
             yield self.world.journal
 
-        for module in (operators, end, freeze, jobs, watch):
+        for module in (operators, end, freeze, jobs, last, watch):
             if hasattr(module, "open_context"):
                 monkeypatch.setattr(module, "open_context", opened)
             if hasattr(module, "journal"):

@@ -14,6 +14,7 @@ from tests.unit.test_acts_commands import MIXED
 from tests.unit.world import SOURCE, TARGET, Killed, World
 
 from topicshift.acts.later import later_migration
+from topicshift.acts.replay_order import order_replay
 from topicshift.acts.rollback import refuse_while_going_back
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import Refused
@@ -215,6 +216,16 @@ def test_it_is_called_off_on_request_before_anybody_is_stopped() -> None:
     w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
     assert "no freeze" in w.advanced(wanted="resume").why
     assert w.state(Row.ROLLBACK) == "undone" and w.where() == {(TARGET, True)}
+
+
+def test_nothing_is_replayed_into_a_target_that_everybody_leaves() -> None:
+    w = moved(World(cutover="producers_first"))
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    assert w.record().mirrored
+    with pytest.raises(Refused, match="is being rolled back"):
+        order_replay(w.context(), None, "x")
+    assert w.state(Row.REPLAY) is None
 
 
 def test_a_retirement_does_not_take_a_migration_away_that_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

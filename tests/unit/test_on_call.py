@@ -47,9 +47,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "test_a_yes_is_for_exactly_these_records",
         "test_replayed_records_are_in_the_target_once_and_nobody_is_asked_about_them",
     ),
-    "`verify.report` says *prove_order is for another task*": (
-        "test_a_proof_from_before_the_last_fence_proves_nothing",
-    ),
+    "`verify.report` runs a Spark job": ("test_the_last_task_of_a_run_makes_the_proof_anew_after_a_replay",),
     "Nobody answered a question": (
         "test_no_and_silence_end_the_task",
         "test_without_a_yes_to_the_cut_over_producers_resume_on_the_source",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.airflow_world import Airflow
@@ -34,7 +34,9 @@ from topicshift.core.errors import Refused, SpecError, Unreadable
 from topicshift.core.impact.partitioning import partition_of
 from topicshift_airflow.operators import end
 from topicshift_airflow.operators import orders as operators
-from topicshift_airflow.operators.orders import GiveOrder
+from topicshift_airflow.operators.jobs import OrderProof
+from topicshift_airflow.operators.orders import PATIENCE_S, GiveOrder
+from topicshift_airflow.operators.tasks import report
 from topicshift_airflow.questions import question_of
 
 ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -240,6 +242,36 @@ def test_a_replay_from_a_form_is_only_said_or_carried_out(monkeypatch: pytest.Mo
         order(records="ten")
     assert order(records="1:10")["outcome"] == "the records are in the target"
     assert [r.offset for r in strays(w).replayed] == [10]
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_the_last_task_of_a_run_makes_the_proof_anew_after_a_replay(
+    monkeypatch: pytest.MonkeyPatch, already: bool
+) -> None:
+    airflow = Airflow(monkeypatch)
+    airflow.world = w = asked()
+    proof = {"verdict": "proven", "checks": [], "replayed": None}
+    w.context().write("order_proof.json", json.dumps(proof))  # its own task is over
+    monkeypatch.setattr(operators, "open_context", end.open_context)
+    monkeypatch.setattr(operators, "find_migration", lambda _: w.journal.current(w.claim.migration_id))
+    began = w.clock.now()
+    params = {"migration": SOURCE, "order": "replay", "reason": "r", "records": ""}
+    task = GiveOrder(task_id="give_order")
+    assert task.execute(airflow.context(task) | {"params": params, "dag_run": SimpleNamespace()})["outcome"]
+    assert (w.clock.now() - began).total_seconds() < PATIENCE_S, "an order does not wait for a proof"
+    made = []
+
+    def execute(job: OrderProof, context: Any) -> None:
+        made.append(job.task_id)
+        w.context().write("order_proof.json", json.dumps({**proof, "replayed": 2}))
+        if already:
+            raise AirflowSkipException("it has happened")
+
+    monkeypatch.setattr(OrderProof, "execute", execute)
+    last = report()
+    airflow.run(last)
+    assert made == [last.task_id]
+    assert w.journal.current(w.claim.migration_id).state == "done"
 
 
 # ------------------------------------------------------------------------------------------------- the rules

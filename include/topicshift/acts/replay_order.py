@@ -70,7 +70,7 @@ def _why_not(ctx: MigrationContext, record: Record) -> str:
     if ended(record):
         return ended(record)
     if rolling_back(record):
-        return f"{record.migration_id} is being rolled back: groups that return read late records on the source itself."
+        return f"{record.migration_id} is being rolled back. A replay would add to the topic that everybody leaves."
     if not record.done(Row.FENCE_AGAIN):
         return f"No record has come to {record.source} after its fence, as far as {record.migration_id} has looked."
     if not switched(record) or not all_moved(record):

@@ -123,10 +123,10 @@ def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None
 def _replay(ctx: MigrationContext, places: list[Place] | None, reason: str) -> str:
     from topicshift.acts.advance import advance
     from topicshift.acts.replay_order import order_replay
-    from topicshift.core.engine.words import Row
+    from topicshift.core.engine.words import Act, Row
 
     order_replay(ctx, places, reason)
-    outcome = advance(ctx, patience_s=PATIENCE_S)
+    outcome = advance(ctx, leave=frozenset({Act.PROVE_ORDER.value}), patience_s=PATIENCE_S)
     if not ctx.refresh().done(Row.REPLAY):
         raise Transient(f"{ctx.row.migration_id} still waits: {outcome.decision.why}. Its own tasks go on with it.")
     return "the records are in the target"

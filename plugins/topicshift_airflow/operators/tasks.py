@@ -8,9 +8,10 @@ from topicshift.core.engine.words import ORDER, Act, Ask, Step
 from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.docs import task_doc
 from topicshift_airflow.operators.advance import AdvanceOperator
-from topicshift_airflow.operators.end import ReportingOperator, RetireOperator
+from topicshift_airflow.operators.end import RetireOperator
 from topicshift_airflow.operators.freeze import ResumeOnSource, WatchedOperator
 from topicshift_airflow.operators.jobs import ArmedVerification, KeyRehashImpact, OrderProof
+from topicshift_airflow.operators.last import LastReport
 from topicshift_airflow.operators.open import OpenMigration
 
 _LABEL = "{{ task.consumer }}"
@@ -87,9 +88,9 @@ def drain_verification() -> ArmedVerification:
     return ArmedVerification(task_id="drain_verification")
 
 
-def report() -> ReportingOperator:
+def report() -> LastReport:
     """The last task of a migration."""
-    return ReportingOperator(task_id="report", until=Step.VERIFY, again=True)
+    return LastReport(task_id="report", until=Step.VERIFY, again=True)
 
 
 def resume_on_source() -> ResumeOnSource:
