@@ -466,3 +466,12 @@ def test_what_could_not_be_read_blocks_by_name(part: str) -> None:
 def test_commits_that_outlive_the_source_are_not_warned_of() -> None:
     cluster = replace(CLUSTER, offsets_retention_minutes=7 * 1440 + 3)
     assert "TS203" not in {f.code for f in make_plan(spec(), world(cluster=cluster)).findings}
+
+
+def test_a_sink_connector_that_is_moved_as_one_is_not_told_to_be_moved_otherwise() -> None:
+    def codes(**kind: Any) -> set[str]:
+        sink = {"name": "sink", "group": "connect-sink", **kind}
+        return {f.code for f in make_plan(spec(consumers=[sink]), world()).findings}
+
+    assert "TS308" not in codes(kind="connect", settings={"connector": "sink"})
+    assert "TS308" in codes(kind="command", settings={"hook": "sink"})

@@ -10,9 +10,10 @@ from topicshift.core.findings import Code, Finding, Level
 TS308 = Code(
     "TS308",
     (Level.WARNING,),
-    "MirrorMaker seems to copy the source (a topic `<alias>.<source>` exists beside its internal topics), or a "
-    "sink connector's group reads it.",
-    "Pause the connector and point it to the target in its own configuration; it keeps the partition index.",
+    "MirrorMaker seems to copy the source (a topic `<alias>.<source>` exists beside its internal topics), or the "
+    "group of a sink connector is declared with another kind than `connect`.",
+    "Pause MirrorMaker's connector and point it to the target in its own configuration; it keeps the partition index. "
+    "Declare a sink connector with `kind: connect`.",
 )
 
 
@@ -30,10 +31,10 @@ def run(facts: Facts) -> Iterator[Finding]:
             "Pause its connector, and let it pick up the target in its own configuration.",
         )
     for i, consumer in enumerate(facts.spec.consumers):
-        if consumer.group.startswith("connect-"):
+        if consumer.group.startswith("connect-") and consumer.kind != "connect":
             yield TS308.warning(
                 f"consumers[{i}].group",
                 f"{consumer.group!r} has the name of a sink connector's group.",
-                "A connector's topics stand in its own configuration; nothing else can switch it.",
-                "Pause and point it there at the switch (`kind: manual`).",
+                "A connector's topics stand in its own configuration; what else is told would not switch it.",
+                "Declare it with `kind: connect`, see docs/participants/connect.md; or let a person do it.",
             )
