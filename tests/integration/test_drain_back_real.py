@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from lab.broker import EmbeddedBroker
 from lab.load_life import App, Life
 from lab.load_proof import prove
 from lab.traffic import start_traffic
+from topicshift.acts import orders
+from topicshift.acts.advance import Done
 from topicshift.adapters.controllers import ControllerEnv, controller
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
-from topicshift.core.engine.words import Row
+from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import Refused
 from topicshift.ports import DrainReader
 
@@ -60,8 +63,19 @@ class LiveWorld(RealWorld):
         self.advanced(wanted="rollback")
         assert self.journal.current(self.claim.migration_id).state == "rolled_back"
         assert self.data(Row.ROLLBACK)["not_restored"] == []
-        restored = json.loads(self.evidence.read(self.claim.migration_id, "restored.json") or b"")
-        assert f"the configs of {self.source} are as they were" in restored["equal"]
+        self.is_as_before("rolled back (drain_back)", life)
+
+    def is_as_before(self, how: str, life: Life) -> None:
+        """By the report of the ending: ACLs, configs, commits, and the route, open on the source at a higher epoch."""
+        said = json.loads(self.evidence.read(self.claim.migration_id, "restored.json") or b"")
+        assert (said["how"], said["differs"], said["unknown"]) == (how, [], [])
+        same = {f"the configs of {self.source} are as they were", f"the ACLs of {self.source} are as they were"}
+        assert same | {f"no commit on {self.source} is lower than it was"} <= set(said["equal"])
+        (line,) = (line for line in said["equal"] if line.startswith("producer checkout is on "))
+        found = re.fullmatch(
+            rf"producer checkout is on {self.source} at epoch (\d+) of its route(?: \(was (\d+)\))?", line
+        )
+        assert found is not None and int(found[1]) > int(found[2] or 0), line
         self._works(life)
 
     def _works(self, life: Life) -> None:
@@ -152,3 +166,23 @@ def test_of_two_migrations_in_a_row_the_later_one_goes_back_first_and_the_earlie
     first.goes_back(life)
     assert first.acls() == before
     nothing_is_lost(life, tmp_path / "logs", set(names))
+
+
+def test_under_load_an_abort_and_a_freeze_that_has_failed_leave_everything_as_it_was(
+    secure_broker: EmbeddedBroker, admin: KafkaAdmin, life: Life, worlds: list[LiveWorld], tmp_path: Path
+) -> None:
+    for ending in ("aborted", "failed"):
+        changes = {"target": f"{life.topic}-{ending}", "partitions": 9, "freeze_budget": "60s"}
+        worlds.append(w := LiveWorld(secure_broker, admin, life.topic, consumers=LEDGER, **changes))
+        before = w.acls()
+        w.advance(until=Step.STOP_PRODUCERS, patience_s=60.0)
+        assert w.record().freeze is not None, "producers stand still"
+        if ending == "aborted":
+            assert isinstance(orders.abort(w.context(), "not today", 120.0), Done)
+        else:
+            w.advanced(wanted="resume")  # as the task of a run does that has failed in its freeze
+            w.is_as_before("producers resumed on the source", life)
+            w.advanced(wanted="rollback")
+        w.is_as_before("rolled back", life)
+        assert w.acls() == before and w.target not in admin.topic_names()
+    nothing_is_lost(life, tmp_path / "logs", {life.topic})
