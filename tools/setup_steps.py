@@ -43,6 +43,7 @@ KAFKA_MODULES = [
     ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),  # a reader that commits nothing to Kafka, for tests
+    ("org.apache.kafka", "connect-file", KAFKA_VERSION),  # connectors of Kafka's own, for tests
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # or the broker and the tools say nothing at all
 ]
 SPARK_MODULES = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION)]

@@ -12,6 +12,7 @@ from typing import Any
 from lab.broker import EmbeddedBroker, kafka_command, kafka_jars
 from lab.java import find_java
 from lab.ports_free import claim, release
+from lab.runfolder import write_private
 from topicshift.adapters.rest import Endpoint, asker
 from topicshift.core.errors import NotFound, TopicshiftError, Transient
 
@@ -45,6 +46,7 @@ class ConnectWorker:
     """One distributed worker on a broker. A context manager."""
 
     def __init__(self, broker: EmbeddedBroker, folder: Path, user: str | None = None) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder, (self.port,) = folder, claim()
         self.name = f"connect-{self.port}"
         """Its group, and what the names of its topics begin with."""
@@ -67,7 +69,7 @@ class ConnectWorker:
         if user is not None:
             lines = [line.split("=", 1) for line in broker.client_properties(user).splitlines() if "=" in line]
             settings |= {prefix + k: v for k, v in lines for prefix in ("", "producer.", "consumer.", "admin.")}
-        (folder / "worker.properties").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        write_private(folder / "worker.properties", "".join(f"{k}={v}\n" for k, v in settings.items()))
         self.child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ConnectWorker:

@@ -185,6 +185,61 @@ def test_a_freeze_that_is_taken_back_leaves_every_setting_as_it_was(migrate: Mig
     w.proven()
 
 
+class FileStream(RealWorld):
+    """The connectors that ship with Kafka, from lines of one file to lines of another."""
+
+    def __init__(
+        self, worker: ConnectWorker, broker: EmbeddedBroker, admin: KafkaAdmin, topic: str, home: Path
+    ) -> None:
+        admin.create_topic(topic, 3, 1, {})
+        self.lines, self.copied = home / "lines", home / "copied"
+        self.write(range(100))
+        text = "org.apache.kafka.connect.storage.StringConverter"
+        more = {"tasks.max": "1", "key.converter": text, "value.converter": text}
+        for role, setting, file in (("Source", "topic", self.lines), ("Sink", "topics", self.copied)):
+            kind = f"org.apache.kafka.connect.file.FileStream{role}Connector"
+            worker.create(f"{topic}_{role}", {**more, "connector.class": kind, "file": str(file), setting: topic})
+        names = {role: {"kind": "connect", "settings": {"connector": f"{topic}_{role}"}} for role in ("Source", "Sink")}
+        consumers = [{"name": "to-file", "group": f"connect-{topic}_Sink", **names["Sink"]}]
+        super().__init__(
+            broker, admin, topic, producers=[{"name": "from-file", **names["Source"]}], consumers=consumers
+        )
+        self.controllers["connect"] = ConnectController(admin, lambda _: worker.ask, SystemClock())  # type: ignore[assignment]
+
+    def write(self, numbers: range) -> None:
+        with self.lines.open("a") as out:
+            out.writelines(f"{n}\n" for n in numbers)
+
+    def came(self, most: int) -> bool:
+        """Whether each line came once."""
+        return self.copied.exists() and sorted(map(int, self.copied.read_text().split())) == list(range(most))
+
+    def drain(self, group: str = "", topic: str = "") -> None:
+        """The connector does."""
+
+
+def test_the_connectors_that_ship_with_kafka_are_moved_there_and_back(
+    worker: ConnectWorker, broker: EmbeddedBroker, admin: KafkaAdmin, topic_name: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = topic_name()
+    w = FileStream(worker, broker, admin, topic, tmp_path)
+    try:
+        before = [worker.config(f"{topic}_{role}") for role in ("Source", "Sink")]
+        w.until(lambda: w.came(100), "each line comes once", 30)
+        w.advanced()
+        assert worker.config(f"{topic}_Source")["topic"] == worker.config(f"{topic}_Sink")["topics"] == w.target
+        w.write(range(100, 200))
+        w.until(lambda: w.came(200), "each line comes once over the target", 30)
+        w.advanced(wanted="rollback")
+        w.write(range(200, 300))
+        w.until(lambda: w.came(300), "each line comes once over the source again", 30)
+        assert [worker.config(f"{topic}_{role}") for role in ("Source", "Sink")] == before
+    finally:
+        for role in ("Source", "Sink"):
+            worker.delete(f"{topic}_{role}")
+        w.close()
+
+
 @pytest.fixture
 def host(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[Host]:
     made = Host(tmp_path, broker)

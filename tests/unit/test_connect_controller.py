@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,6 +217,22 @@ def test_workers_that_rebalance_are_told_again_and_keep_nobody_else(place: Place
     assert {place.sink.state, place.intake.state} == {"STOPPED", "RUNNING"}
     place.controller.stop(place.ctx, [sink, intake])
     assert {place.sink.state, place.intake.state} == {"STOPPED"}
+
+
+def test_nothing_is_sent_once_the_time_of_the_act_is_over(place: Place) -> None:
+    def over() -> None:
+        raise Transient("held up")
+
+    before = [dict(vars(one)) for one in place.worker.connectors.values()]
+    late = replace(place.ctx, still=over)
+    with pytest.raises(Transient, match="held up"):
+        place.controller.stop(late, [sink, intake])
+    assert [vars(one) for one in place.worker.connectors.values()] == before
+    place.controller.stop(place.ctx, [sink, intake])
+    for act in (lambda: place.controller.point(late, [sink], TARGET), lambda: place.controller.start(late, [sink])):
+        with pytest.raises(Transient, match="held up"):
+            act()
+    assert place.sink.config["topics"] == "orders, payments" and place.sink.state == "STOPPED"
 
 
 # --------------------------------------------------------------------------------------------------- observing

@@ -185,3 +185,13 @@ def test_a_freeze_begins_in_the_patience_after_the_last_answer_or_in_a_window() 
     clock.advance(13 * 3600)
     journal.event(claim, "approved", "user:kim", {"act": "approve.plan"})
     assert until("manual") == clock.now() + timedelta(hours=12), "a person may take days for the plan"
+
+
+def test_a_participants_connection_is_looked_up_by_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Connection(conn_id="w", conn_type="http", host="connect", port=8083, login="me", password="hush")
+    monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
+    made = runtime.endpoint_of("w")
+    assert (made.url, made.login, made.password) == ("http://connect:8083", "me", "hush")
+    monkeypatch.setattr(runtime, "find_connection", lambda _: None)
+    with pytest.raises(SpecError, match="The Airflow connection 'w' does not exist"):
+        runtime.endpoint_of("w")
