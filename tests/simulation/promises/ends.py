@@ -160,7 +160,8 @@ def calm_goes_back(facts: Facts) -> Iterator[Violation]:
     ]
     if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0] or not yes:
         return
-    if facts.end["state"] not in ("rolled_back", "retired"):
+    states = {e["state"] for e in facts.events if e.what == "state"}
+    if not states & {"rolled_back", "retired"}:
         yield Violation("calm", f"a rollback was asked for, and the migration is {facts.end['state']}", facts.end.at)
 
 
