@@ -120,6 +120,8 @@ LEFT_OUT: dict[str, str] = {
     "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
     "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
     "forward.kept_on_target": "the next change of the route writes a lost record anew too, at the latest its disarming",
+    "forward.policy_allows": "no installation of the simulator has a policy; unit tests hold the rule",
+    "retire.policy_allows_deletion": "as forward.policy_allows",
     "forward.window_open": "no spec of the simulator has a window; unit tests hold the rule",
     "retire.already_retired": "only_finished refuses a migration that is retired, as one that is not done",
     "forward.pause_kept": "nobody pauses or postpones here; unit tests hold the rules of a hold",

@@ -106,17 +106,17 @@ def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
 
 
 def stops_nobody_for_another_source(facts: Facts) -> Iterator[Violation]:
-    """No freeze begins on a source that has other partitions than the plan was made for."""
+    """No freeze begins on a source that has other partitions than the plan was made for, or was made again since."""
     planned, row = 0.0, ""
-    hands = [h.at for h in facts.hand("partition_added_source")]
+    hands = [h.at for h in facts.hand("partition_added_source", "source_remade")]
     for e in facts.events:
         if e.what == "plan":
             planned = e.at
         elif e.what == "row" and e["step"] == "freeze":
             if e["state"] == "intended" and row in ("", "undone"):
-                grown = [at for at in hands if planned < at < e.at - LOOK_S]
-                if grown and not faulty(facts, grown[0], e.at):
-                    yield Violation("plan", f"a freeze begins {e.at - grown[0]:.0f} s after the source has grown", e.at)
+                other = [at for at in hands if planned < at < e.at - LOOK_S]
+                if other and not faulty(facts, other[0], e.at):
+                    yield Violation("plan", f"a freeze begins {e.at - other[0]:.0f} s after the source changed", e.at)
             row = e["state"]
 
 
