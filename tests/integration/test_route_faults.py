@@ -294,12 +294,12 @@ def test_wrong_configs_are_found_before_they_are_relied_on_and_mended(
         producer.wait_ready()
         try:
             set_(ROUTES_TOPIC, cleanup_policy="delete")
-            set_(ACKS_TOPIC, message_timestamp_type="CreateTime", retention_ms="60000")
-            found = eventually("all three show", lambda: len(p := world.controller.check(world.ctx())) == 3 and p)
+            set_(ACKS_TOPIC, message_timestamp_type="CreateTime", retention_ms="60000", max_message_bytes="999999")
+            found = eventually("all four show", lambda: len(p := world.controller.check(world.ctx())) == 4 and p)
             assert "cleanup.policy delete" in found[0] and "message.timestamp.type CreateTime" in found[1]
             eventually("its clock is not the judge", lambda: _doubted(world))
             code, answer, _ = command(world, capsys, "init", "--check")
-            assert (code, answer["done"], len(answer["problems"])) == (3, [], 3)
+            assert (code, answer["done"], len(answer["problems"])) == (3, [], 4)
             said = world.controller.prepare(world.ctx())
             assert [line.split(":")[0] for line in said] == [ROUTES_TOPIC, ACKS_TOPIC]
         finally:

@@ -246,3 +246,16 @@ def test_a_name_that_nobody_would_understand_is_refused_at_once(role: str, names
 def test_an_application_with_the_longest_name_has_instances_that_are_understood() -> None:
     with RoutedProducer(NOWHERE, "payments", "a" * 500) as producer:
         assert producer is not None
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit, ValueError])
+def test_a_callback_that_would_end_the_process_ends_no_other_callback(end: type[BaseException]) -> None:
+    calls, ran = Callbacks("t"), threading.Event()
+
+    def ends() -> None:
+        raise end
+
+    calls.submit(ends)
+    calls.submit(ran.set)
+    assert calls.wait(5) and ran.is_set()
+    calls.close(5)

@@ -132,6 +132,10 @@ def test_a_statement_needs_a_name_a_time_and_a_fence_before_it() -> None:
 def test_evidence_files_say_what_is_wrong() -> None:
     with pytest.raises(SpecError, match="line 1"):
         parse_evidence("{", name="e.json")
+    with pytest.raises(SpecError, match="nested too deeply"):
+        parse_evidence("[" * 100_000, name="e.json")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        spark_batch_offsets("v1\n{}\n" + "[" * 100_000, "t")
     with pytest.raises(SpecError, match="kind"):
         parse_evidence('{"reader": "r", "topic": "t"}', name="e.json")
     assert len(parse_evidence('[{"reader": "r", "kind": "flink", "topic": "t", "offsets": {"0": 1}}]', name="e")) == 1

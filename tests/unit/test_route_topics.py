@@ -13,6 +13,7 @@ from topicshift.core.route.topics import CONFIGS, topic_problems
 
 def topic(name: str, *, partitions: int = 1, replicas: int = 1, **configs: Any) -> TopicInfo:
     right = {"retention.bytes": "-1", "retention.ms": "604800000", "min.insync.replicas": "1", **CONFIGS[name]}
+    right |= {"max.message.bytes": "1048588"}
     right |= {k.replace("_", "."): v for k, v in configs.items()}
     entries = {k: ConfigEntry(k, v, True) for k, v in right.items()}
     brokers = tuple(range(replicas))
@@ -37,6 +38,11 @@ def test_topics_as_they_are_made_are_right(name: str) -> None:
         (ACKS_TOPIC, {"retention_ms": "60000"}, "retention.ms", "604800000"),
         (ACKS_TOPIC, {"retention_bytes": "1024"}, "retention.bytes", "-1"),
         (ROUTES_TOPIC, {"replicas": 3, "brokers": 3}, "min.insync.replicas", "2"),
+        (ROUTES_TOPIC, {"min_insync_replicas": "2"}, "min.insync.replicas", "1"),
+        (ACKS_TOPIC, {"replicas": 3, "brokers": 3, "min_insync_replicas": "4"}, "min.insync.replicas", "2"),
+        (ROUTES_TOPIC, {"max_message_bytes": "200"}, "max.message.bytes", "1048588"),
+        (ACKS_TOPIC, {"max_message_bytes": "100"}, "max.message.bytes", "1048588"),
+        (ACKS_TOPIC, {"max_message_bytes": None}, "max.message.bytes", "1048588"),
         (ROUTES_TOPIC, {"partitions": 6}, "partitions", None),
         (ROUTES_TOPIC, {"brokers": 3}, "replication factor", None),
     ],

@@ -42,7 +42,7 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     for group in record.released:
         left.append(f"group {group} was released to {target}: it reads there, and no longer {source}")
     if record.in_effect(Row.SWITCH_PRODUCERS) or record.released:
-        left.append(f"the route points applications to {target} where they follow it: topicshift route show {source}")
+        left.append(f"the route points applications to {target} where they follow it (topicshift route show)")
     made = record.step(Row.CREATE_TARGET)
     if made is not None and made.state.in_effect and not record.in_effect(Row.SWITCH_PRODUCERS):
         left.append(f"topic {target} was made for this migration: delete it if nobody uses it")

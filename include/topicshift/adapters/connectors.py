@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import urlsplit
 
 from topicshift.core.drain.evidence import ReaderEvidence, connect_offsets
+from topicshift.core.text import parse_json
 
 TIMEOUT_S = 8.0
 MAX_BYTES = 10_000_000
@@ -47,7 +47,7 @@ def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
         return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=error)
     try:
         with build_opener(Stay).open(location.rstrip("/") + "/offsets", timeout=TIMEOUT_S) as answer:
-            value: Any = json.loads(answer.read(MAX_BYTES))
+            value: Any = parse_json(answer.read(MAX_BYTES))
         offsets = connect_offsets(value, topic)
     except HTTPError as exc:
         with exc:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient, Unreadable
+from topicshift.core.text import parse_json
 
 TIMEOUT_S = 5.0
 """Bound of one request, in seconds."""
@@ -74,7 +75,7 @@ def endpoint_from_env(name: str) -> Endpoint:
             f"Airflow create it (Admin, Connections); in a terminal set {variable}."
         )
     try:
-        fields = json.loads(text) if text.startswith("{") else _from_uri(text)
+        fields = parse_json(text) if text.startswith("{") else _from_uri(text)
         if not isinstance(fields, dict):
             raise ValueError
     except ValueError:
@@ -130,7 +131,7 @@ def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
             why = type(error).__name__
             raise Transient(f"{what}: no answer ({why}). Nothing is known until it is asked again.") from None
         try:
-            return json.loads(text) if text.strip() else None
+            return parse_json(text) if text.strip() else None
         except ValueError:
             raise Unreadable(f"{what}: the answer is no JSON. See that this address is the right one.") from None
 

@@ -179,6 +179,10 @@ class RouteStore:
         """What is wrong with the configs of the two topics, in words; a missing topic is not. Raises ``Unreadable``."""
         return [p.text for p in self._topics.check()]
 
+    def missing(self) -> list[str]:
+        """Those of the two topics that are not there. Raises ``Unreadable``."""
+        return self._topics.missing()
+
     def ensure_topics(self) -> list[str]:
         """Create both topics where they are missing and mend their configs; what was done, in words.
 

@@ -39,6 +39,10 @@ class RouteTopics:
         seen = [self._admin.topic(name) for name in (ROUTES_TOPIC, ACKS_TOPIC)]
         return [p for topic in seen if topic is not None for p in topic_problems(topic, brokers)]
 
+    def missing(self) -> list[str]:
+        """Those of the two topics that are not there. Raises ``Unreadable``."""
+        return [name for name in (ROUTES_TOPIC, ACKS_TOPIC) if not self.exists(name)]
+
     def ensure(self) -> list[str]:
         """Make what is missing and mend what is wrong; what was done, in words.
 

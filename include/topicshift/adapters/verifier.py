@@ -6,7 +6,6 @@ every two seconds, and leaves ``verifier.json`` when it ends, with the mark that
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final, Literal
 from topicshift.adapters.work import answers_folder, put, requests_folder
 from topicshift.core.drain.names import file_name
 from topicshift.core.errors import Unreadable
+from topicshift.core.text import parse_json
 from topicshift.ports import Clock
 
 GONE_AFTER_S: Final = 10.0
@@ -98,7 +98,7 @@ class FileVerifier:
     def _json(path: Path) -> Mapping[str, Any] | None:
         """Raises ``Unreadable`` for a file that is not what a verifier writes."""
         try:
-            found = json.loads(path.read_bytes())
+            found = parse_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

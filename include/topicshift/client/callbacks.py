@@ -72,7 +72,7 @@ class Callbacks:
                 self._busy = True
             try:
                 call(*args)
-            except Exception:  # it is the application's, and the next one must run
+            except BaseException:  # sys.exit() of an application, too: the next one must run
                 log.exception("A callback of the application failed")
             finally:
                 with self._change:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import journal_option, kafka_options
+from topicshift.commands.common import journal_option, kafka_options, reason_option
 from topicshift.commands.migration import announce, confirm, finish, open_context, say_what, what_option
 
 
@@ -17,7 +17,7 @@ from topicshift.commands.migration import announce, confirm, finish, open_contex
     "it has ended, 3 when it cannot, 4 when that is not known or it still waits."
 )
 @click.argument("migration")
-@click.option("--reason", required=True, help="Why, for the audit trail.")
+@reason_option()
 @click.option("--patience", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @what_option

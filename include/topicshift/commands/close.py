@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, journal_option, kafka_options, tell
+from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, journal_option, kafka_options, reason_option, tell
 from topicshift.commands.migration import open_context
 
 
@@ -15,7 +15,7 @@ from topicshift.commands.migration import open_context
     "another migration from then on. Moves nobody: end a running freeze with resume-on-source first."
 )
 @click.argument("migration")
-@click.option("--reason", required=True, help="Why, for the audit trail.")
+@reason_option()
 @click.option("--what", is_flag=True, help="Only say what would be left to do, and why it cannot. Changes nothing.")
 @click.option("--even-frozen", is_flag=True, help="Also while a freeze runs, once you know where every producer is.")
 @kafka_options

@@ -43,6 +43,19 @@ json_option = click.option(
 )
 
 
+def reason_option(usual: str | None = None, help: str = "Why, for the audit trail.") -> Callable[[F], F]:
+    """``--reason``, required where there is no ``usual`` one; an empty one is refused."""
+
+    def given(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+        if not value.strip():
+            raise click.BadParameter("it is empty. Say why, for whoever reads the audit trail.")
+        return value.strip()
+
+    if usual is None:
+        return click.option("--reason", required=True, callback=given, help=help)
+    return click.option("--reason", default=usual, callback=given, help=help)
+
+
 def file_option(*names: str, metavar: str = "FILE", **more: Any) -> Callable[[F], F]:
     """An option that names a file; the command gets its ``Path``, or None."""
     return click.option(*names, type=click.Path(path_type=Path, dir_okay=False), metavar=metavar, **more)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, reason_option, tell
 from topicshift.commands.migration import announce, open_context, say_what, what_option
 
 
@@ -16,7 +16,7 @@ from topicshift.commands.migration import announce, open_context, say_what, what
     "freeze with resume-on-source first. Airflow's tasks obey it."
 )
 @click.argument("migration")
-@click.option("--reason", default="no reason given", help="Why, for the audit trail and for who looks next.")
+@reason_option("no reason given", help="Why, for the audit trail and for who looks next.")
 @click.option("--off", is_flag=True, help="End the pause, and leave it to Airflow to go on.")
 @what_option
 @kafka_options

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, tell
+from topicshift.commands.common import EXIT_OK, answer, journal_option, kafka_options, reason_option, tell
 from topicshift.commands.migration import announce, open_context, say_what, what_option
 from topicshift.core.errors import SpecError
 
@@ -20,7 +20,7 @@ from topicshift.core.errors import SpecError
 @click.option("--until", metavar="TIME", help="ISO 8601 with a time zone: 2026-03-01T02:00+01:00.")
 @click.option("--next-window", is_flag=True, help="The beginning of the next window of the spec.")
 @click.option("--off", is_flag=True, help="End the postponement.")
-@click.option("--reason", default="no reason given", help="Why, for the audit trail and for who looks next.")
+@reason_option("no reason given", help="Why, for the audit trail and for who looks next.")
 @what_option
 @kafka_options
 @journal_option

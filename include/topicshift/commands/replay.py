@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import journal_option, kafka_options
+from topicshift.commands.common import journal_option, kafka_options, reason_option
 from topicshift.commands.migration import announce, confirm, finish, open_context, say_what, what_option
 from topicshift.core.drain.replay import place_of
 
@@ -20,7 +20,7 @@ from topicshift.core.drain.replay import place_of
 )
 @click.argument("migration")
 @click.option("--record", "records", metavar="PARTITION:OFFSET", multiple=True, help="Only this one. May be repeated.")
-@click.option("--reason", default="no reason given", help="Why, for the audit trail.")
+@reason_option("no reason given")
 @click.option("--patience", type=click.FloatRange(min=0), default=300.0, show_default=True, help="Seconds to wait.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @what_option

@@ -182,7 +182,13 @@ def init(only_check: bool, kafka_config: dict[str, Any], as_json: bool) -> int:
 
     with RouteStore(kafka_config) as store:
         done = [] if only_check else store.ensure_topics()
-        problems = store.check()
+        problems = [
+            *(
+                f"{name} does not exist: nobody can follow a route. Run topicshift route init."
+                for name in store.missing()
+            ),
+            *store.check(),
+        ]
     if as_json:
         answer({"done": done, "problems": problems})
         return EXIT_NO if problems else 0

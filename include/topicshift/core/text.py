@@ -6,7 +6,9 @@ among them.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -29,3 +31,14 @@ def printable_json(text: str) -> str:
 def unseen(text: str) -> bool:
     """Whether it holds a character that cannot be seen, a line end or a tab among them."""
     return one_line(text) != text
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON value that anybody may have written. Raises ``json.JSONDecodeError`` or another ``ValueError``.
+
+    Python's own parser raises ``RecursionError`` for a value that is nested deeply, which is no ``ValueError``.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deeply", "", 0) from None

@@ -36,6 +36,7 @@ _INHERITED = {
     "retention.ms": "604800000",
     "retention.bytes": "-1",
     "min.insync.replicas": "1",
+    "max.message.bytes": "1048588",
 }
 _ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 

@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from topicshift.core.text import parse_json
 
 CONNECTION = "topicshift_alarms"
 VARIABLE = "topicshift_notifiers"
@@ -76,7 +77,7 @@ def _configured(failed: list[str]) -> list[_Notifier]:
         failed.append(f"{VARIABLE}: {type(error).__name__}")
     if text:
         try:
-            found += [_notifier(row) for row in json.loads(text)]
+            found += [_notifier(row) for row in parse_json(text)]
         except (ValueError, TypeError, KeyError, AttributeError):
             failed.append(_NO_LIST)
             log.warning("the variable %s", _NO_LIST)

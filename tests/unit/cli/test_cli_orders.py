@@ -121,3 +121,9 @@ def test_an_abort_before_anything_was_changed_asks_and_ends_it(journal: SqlJourn
     code, _, err = run("abort", "payments", "--reason", "x", "--yes", *WHERE)
     assert code == 3
     assert "has ended already" in err
+
+
+@pytest.mark.parametrize("command", ["abort", "close", "pause", "postpone", "replay", "rollback"])
+def test_an_empty_reason_is_none(command: str, run: Any) -> None:
+    code, _, err = run(command, "payments", "--reason", " ")
+    assert code == 2 and "it is empty. Say why" in err

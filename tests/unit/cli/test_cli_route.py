@@ -30,6 +30,9 @@ class Store:
         self.problems = []
         return ["made __topicshift_routes with 1 replicas"]
 
+    def missing(self) -> list[str]:
+        return ["__topicshift_routes"] if self.problems else []
+
     def check(self) -> list[str]:
         return self.problems
 
@@ -50,7 +53,8 @@ def test_what_was_done_to_the_topics_is_the_answer(run: Any) -> None:
     assert (code, err) == (0, "")
     assert out == "made __topicshift_routes with 1 replicas\nBoth topics of the route are right.\n"
     code, out, err = run("route", "init", "--check", "--bootstrap-server", "b:1")
-    assert (code, out, err) == (3, "__topicshift_acks has retention.ms 1.\n", "")
+    gone = "__topicshift_routes does not exist: nobody can follow a route. Run topicshift route init."
+    assert (code, out, err) == (3, f"{gone}\n__topicshift_acks has retention.ms 1.\n", "")
 
 
 def test_the_words_of_others_are_shown_as_text(run: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from topicshift.adapters.controllers import hooks
 from topicshift.adapters.controllers.plain import PlainController
 from topicshift.core.errors import Transient
 from topicshift.core.spec.kinds import HookSettings
+from topicshift.core.text import parse_json
 from topicshift.ports import ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
 
 NOT_NOW = 75
@@ -90,7 +90,7 @@ class CommandController(PlainController):
         try:
             if answer.code != 0:
                 raise ValueError(f"it does not say ({answer.text()})")
-            said = json.loads(answer.out)
+            said = parse_json(answer.out)
             status, topic, reason = said["status"], said.get("topic"), said.get("reason", "")
             if status not in _STATUS or not isinstance(topic, str | None) or not isinstance(reason, str):
                 raise ValueError("status is not running or stopped, or topic or reason is no text")

@@ -5,7 +5,6 @@ No message of this module shows a password.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from topicshift.adapters.home import topicshift_home
 from topicshift.core.errors import SpecError
+from topicshift.core.text import parse_json
 
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 _OTHER_POSTGRES = {"postgresql+psycopg2", "postgresql+asyncpg", "postgresql+pg8000"}
@@ -86,7 +86,7 @@ def _postgres(text: str) -> URL:
 
 def _extra(value: str) -> Mapping[str, str]:
     try:
-        loaded = json.loads(value)
+        loaded = parse_json(value)
     except ValueError:
         raise SpecError("The extra of the journal's Airflow connection is not JSON. Correct it there.") from None
     if not isinstance(loaded, dict):

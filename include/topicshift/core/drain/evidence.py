@@ -17,6 +17,7 @@ from topicshift.core.base import Model
 from topicshift.core.drain.decision import GroupView
 from topicshift.core.drain.reasons import Reason
 from topicshift.core.errors import SpecError
+from topicshift.core.text import parse_json
 
 
 class ReaderEvidence(Model):
@@ -40,7 +41,7 @@ class ReaderEvidence(Model):
 def parse_evidence(text: str, *, name: str) -> list[ReaderEvidence]:
     """Evidence from JSON: one object, or a list of them. Raises ``SpecError`` naming the place."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
         return [ReaderEvidence.model_validate(e) for e in (data if isinstance(data, list) else [data])]
     except json.JSONDecodeError as exc:
         raise SpecError(
@@ -123,7 +124,7 @@ def spark_batch_offsets(text: str, topic: str) -> dict[int, int]:
         if offsets in ("", "-"):
             continue
         try:
-            source = json.loads(offsets)
+            source = parse_json(offsets)
         except json.JSONDecodeError as exc:
             raise ValueError(f"a source's offsets are not JSON: {exc.msg}") from None
         ends = source.get(topic) if isinstance(source, dict) else None

@@ -21,6 +21,9 @@ READER: Mapping[str, Any] = {
 }
 """librdkafka properties of a reader of the route. It wants a ``group.id`` too: never joined, never committed to."""
 
+_LEAST_BYTES, _USUAL_BYTES = 1_000_000, 1_048_588
+"""The least of ``max.message.bytes`` (an acknowledgement names every partition), and Kafka's default."""
+
 _WEEK_MS = 7 * 86_400_000
 _DAY_MS = 86_400_000
 
@@ -44,7 +47,8 @@ _WHY = {
     "replication factor": "with fewer replicas than brokers allow, a lost broker loses the route",
     "cleanup.policy": "a record that expires lets a restarted producer write to the old topic",
     "message.timestamp.type": "the end of a pause and the age of an acknowledgement count from the brokers' stamps",
-    "min.insync.replicas": "an acknowledged record could be on one broker only",
+    "min.insync.replicas": "with fewer an acknowledged record may be on one broker only, with more none is written",
+    "max.message.bytes": "a route with many groups, or an acknowledgement with many partitions, would be refused",
     "retention.ms": "the last word of an instance would be gone before it counts as gone",
     "retention.bytes": "the last word of an instance would be gone before it counts as gone",
 }
@@ -104,8 +108,13 @@ def topic_problems(topic: TopicInfo, brokers: int) -> list[TopicProblem]:
     if value("message.timestamp.type") != "LogAppendTime":
         wrong("message.timestamp.type", value("message.timestamp.type"), "LogAppendTime", "LogAppendTime")
     insync = max(1, min(topic.replication_factor, replicas) - 1)
-    if not value("min.insync.replicas").isdigit() or int(value("min.insync.replicas")) < insync:
-        wrong("min.insync.replicas", value("min.insync.replicas"), f"at least {insync}", str(insync))
+    asked = value("min.insync.replicas")
+    if not asked.isdigit() or not insync <= int(asked) <= topic.replication_factor:
+        wanted = f"at least {insync} and at most {topic.replication_factor}"
+        wrong("min.insync.replicas", asked, wanted, str(insync))
+    largest = value("max.message.bytes")
+    if not largest.isdigit() or int(largest) < _LEAST_BYTES:
+        wrong("max.message.bytes", largest, f"at least {_LEAST_BYTES}", str(_USUAL_BYTES))
     if name == ACKS_TOPIC and "delete" in policy:
         for setting, least, good in (("retention.ms", _DAY_MS, str(_WEEK_MS)), ("retention.bytes", None, "-1")):
             if not _keeps(value(setting), least):
