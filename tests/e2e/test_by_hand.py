@@ -1,19 +1,27 @@
-"""Applications that a person moves: answers are checked against Kafka, and a cleared task changes nothing."""
+"""Applications that a person moves: answers are checked against Kafka, and a cleared task changes nothing.
+
+Two records come to the source when the group has left it: one is replayed by a person's order, the other is given up.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import pytest
-from tests.e2e.small import Run, Topic, until
+from tests.e2e.small import PATIENCE_S, Run, Topic, trail_is_intact, until
 
 from lab.broker import SUPERUSER
-from lab.stack import Stack
+from lab.rights import allow, grant
+from lab.stack import ORCHESTRATOR, Stack
 from topicshift.adapters.journal import SqlJournal
+from topicshift.adapters.kafka.replay import TRANSACTIONAL_ID
+from topicshift.core.drain.replay import HEADER
+from topicshift.core.drain.strays import Stray, Strays
 from topicshift.ports import Acl
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -22,6 +30,17 @@ FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "sw
 VERIFIER = "verify_drain.drain_verification"
 AFTER = 20
 """Records that are written to the target after the switch."""
+
+
+@dataclass
+class Late:
+    """What came of two records that were written to the source after the group had left it."""
+
+    shown: list[str]
+    """The texts of the question about both, and of the one about the record that was not replayed."""
+    said: str
+    replayed: Stray
+    left: Stray
 
 
 @dataclass
@@ -37,7 +56,8 @@ class Moved:
     resumed: Any
     member_is_waited_for: bool
     seeded: dict[int, int | None]
-    read_on_target: int
+    read_on_target: list[Any]
+    late: Late
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +92,11 @@ def moved(stack: Stack) -> Moved:
             member_is_waited_for = run.states()[f"{SWITCH}[0]"] not in ("success", "failed")
         until(lambda: None not in commits(admin, topic).values(), "the group's offsets on the target")
         seeded = commits(admin, topic)
+        topic.write(topic.name, 2, user=SUPERUSER)
         with topic.reading(topic.target) as seen:
+            late = replay_one_of_two(stack, topic, run)
             run.wait("success")
-            until(lambda: len(seen) >= AFTER, "the group to read the target")
+            until(lambda: len(seen) > AFTER, "the group to read the target, and what was replayed")
     return Moved(
         topic,
         run,
@@ -85,8 +107,32 @@ def moved(stack: Stack) -> Moved:
         resumed,
         member_is_waited_for,
         seeded,
-        read_on_target=len(seen),
+        read_on_target=list(seen),
+        late=late,
     )
+
+
+def replay_one_of_two(stack: Stack, topic: Topic, run: Run) -> Late:
+    """A person is asked about both records, has the first one replayed, and gives the other up."""
+    asked = list[dict[str, Any]]()
+
+    def pending() -> bool:
+        found = run.api.hitl_pending(run.dag_id, run.run_id)
+        asked[:] = [each for each in found if "too late" in each["subject"]]
+        return bool(asked)
+
+    until(pending, "the question about the late records", PATIENCE_S)
+    migration = run.api.xcom(run.dag_id, run.run_id, "plan.read_spec", "migration")["id"]
+    first, other = Strays.model_validate_json((stack.evidence / migration / "strays.json").read_bytes()).unseen
+    rights = allow(ORCHESTRATOR, "TOPIC", topic.target, "WRITE")
+    rights += allow(ORCHESTRATOR, "TRANSACTIONAL_ID", TRANSACTIONAL_ID, "WRITE", prefixed=True)
+    grant(stack.broker.superuser_config(), rights)
+    place = f"{first.partition}:{first.offset}"
+    values = {"migration": topic.name, "order": "replay", "records": place, "reason": "it is an invoice"}
+    order = Run.start(run.api, "topic_control", values).wait("success")
+    about_the_other = run.answer_anew()
+    shown = [asked[0]["subject"] + asked[0]["body"], about_the_other["subject"] + about_the_other["body"]]
+    return Late(shown, order.log("give_order"), first, other)
 
 
 def kill_verifier(topic: Topic) -> None:
@@ -131,7 +177,7 @@ def test_a_group_that_is_said_to_be_stopped_and_is_not_is_waited_for(moved: Move
 
 def test_the_honest_answers_move_it(moved: Moved) -> None:
     assert set(moved.seeded.values()) == {0}, "seeded at the log start, so that auto.offset.reset=latest loses nothing"
-    assert moved.read_on_target == AFTER
+    assert len(moved.read_on_target) == AFTER + 1
     with pytest.raises(RuntimeError):
         moved.topic.write(moved.topic.name, 1)
 
@@ -141,6 +187,21 @@ def journal(stack: Stack) -> Iterator[SqlJournal]:
     opened = SqlJournal(stack.journal_url)
     yield opened
     opened.close()
+
+
+def test_a_late_record_is_replayed_by_order_and_the_proof_counts_it_apart(
+    moved: Moved, stack: Stack, journal: SqlJournal
+) -> None:
+    late, (row,) = moved.late, journal.find(source=moved.topic.name)
+    places = [r.line(moved.topic.name) for r in (late.replayed, late.left)]
+    assert all(place in late.shown[0] for place in places)
+    assert places[0] not in late.shown[1] and places[1] in late.shown[1], "what is replayed is asked about no more"
+    assert places[0] in late.said
+    marked = [m for m in moved.read_on_target if HEADER in dict(m.headers())]
+    assert [m.key().hex() for m in marked] == [late.replayed.key_hex]
+    proof = json.loads((stack.evidence / row.migration_id / "order_proof.json").read_text())
+    assert (proof["verdict"], proof["replayed"]) == ("proven", 1)
+    assert trail_is_intact(journal, row.migration_id)
 
 
 def test_tasks_cleared_twice_after_the_end_change_nothing(moved: Moved, journal: SqlJournal) -> None:
