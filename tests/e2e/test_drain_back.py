@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.ma
 
 
 @pytest.mark.parametrize(
-    ("dag_id", "source"), [("topic_migration", "tickets"), ("topic_migration_producers_first", "seats")]
+    ("dag_id", "source"), [("topic_migration", "fares"), ("topic_migration_producers_first", "seats")]
 )
 def test_after_the_switch_everybody_goes_back_and_nothing_is_lost(
     dag_id: str, source: str, stack: Stack, tmp_path: Path
