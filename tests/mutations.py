@@ -291,8 +291,8 @@ MUTATIONS = (
     Mutation(
         "plan: whom the fence denies is not what is approved",
         CORE + "plan/model.py",
-        '"target", "deny", "deny_after_switch", "actions"}',
-        '"target"}',
+        '            "deny",\n            "deny_after_switch",\n            "actions",\n',
+        "",
         ("tests/unit/test_plan.py",),
     ),
     Mutation(
