@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from topicshift.commands.common import journal_option, kafka_options, reason_option
-from topicshift.commands.migration import announce, confirm, finish, open_context, say_what, what_option
+from topicshift.commands.migration import carry_out, open_context, what_option
 
 
 @click.command(
@@ -38,10 +38,6 @@ def command(
 
     with open_context(migration, journal_url, kafka_config) as ctx:
         prospect = abort_prospect(ctx, ctx.refresh())
-        if what:
-            return say_what(ctx, prospect, as_json=as_json)
-        announce(ctx, prospect)
-        if not yes:
-            confirm(ctx.row.migration_id)
-        with ctx.recorded("topicshift abort"):
-            return finish(ctx, abort(ctx, reason, patience), as_json=as_json)
+        return carry_out(
+            ctx, "abort", prospect, lambda: abort(ctx, reason, patience), what=what, yes=yes, as_json=as_json
+        )

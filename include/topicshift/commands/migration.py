@@ -7,7 +7,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,26 @@ def confirm(name: str) -> None:
         raise SpecError("There is no terminal to ask at. Nothing was changed. Give --yes to confirm.")
     if click.prompt(f"Type the migration's id ({name}) to confirm", err=True) != name:
         raise Refused("Not confirmed. Nothing was changed.")
+
+
+def carry_out(
+    ctx: MigrationContext,
+    order: str,
+    prospect: Prospect,
+    do: Callable[[], Outcome],
+    *,
+    what: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Say what an order would do (``what``), or say it, ask unless ``yes``, and do it; returns the exit code."""
+    if what:
+        return say_what(ctx, prospect, as_json=as_json)
+    announce(ctx, prospect)
+    if not yes:
+        confirm(ctx.row.migration_id)
+    with ctx.recorded(f"topicshift {order}"):
+        return finish(ctx, do(), as_json=as_json)
 
 
 def told(decision: Decision) -> dict[str, Any]:
