@@ -225,7 +225,7 @@ def _check_migration(manifest: Manifest, data: bytes | None, events: Sequence[Ev
 
 def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[str]:
     """The journal has the hash of each certificate as the run wrote it, before anybody made a bundle."""
-    hashes = {file.sha256 for file in manifest.files if file.name.startswith(f"{EVIDENCE}drain_certificate")}
+    hashes = {digest for name, digest in _evidence_of(manifest).items() if name.startswith("drain_certificate")}
     return [
         f"step {step.step}: no certificate in {EVIDENCE} has the run's SHA-256, {str(step.data.get('sha256'))[:12]}..."
         for step in steps
@@ -234,11 +234,14 @@ def _check_certificates(manifest: Manifest, steps: Sequence[StepRow]) -> list[st
     ]
 
 
+def _evidence_of(manifest: Manifest) -> dict[str, str]:
+    """SHA-256 of each file of evidence, by its name in the run's folder."""
+    return {f.name.removeprefix(EVIDENCE): f.sha256 for f in manifest.files if f.name.startswith(EVIDENCE)}
+
+
 def _check_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]:
     """The trail has the hash of each file as the run wrote it, before anybody made a bundle."""
-    hashes = {
-        file.name.removeprefix(EVIDENCE): file.sha256 for file in manifest.files if file.name.startswith(EVIDENCE)
-    }
+    hashes = _evidence_of(manifest)
     lines = []
     for name, (wanted, seq) in sorted(named_evidence(events).items()):
         seen = hashes.get(name)
@@ -254,9 +257,7 @@ def _check_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]
 
 def unnamed_evidence(manifest: Manifest, events: Sequence[EventRow]) -> list[str]:
     """Files of evidence of which the trail does not say what was in them: they may have been changed before."""
-    named = named_evidence(events)
-    found = (file.name.removeprefix(EVIDENCE) for file in manifest.files if file.name.startswith(EVIDENCE))
-    return sorted(name for name in found if name not in named)
+    return sorted(_evidence_of(manifest).keys() - named_evidence(events).keys())
 
 
 def _check_copy(data: bytes, events: Sequence[EventRow]) -> list[str]:
