@@ -19,13 +19,14 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lab.signals import ended_on_signal
+from lab.signals import Ended, ended_on_signal
 from topicshift.adapters.kafka.connection import client_config
 
 if TYPE_CHECKING:
@@ -135,9 +136,31 @@ def seq_of(message: Message) -> int:
 
 def run_producer(args: argparse.Namespace) -> int:
     """Produce ``--rate`` records/s for the keys of this process until SIGTERM, following the route."""
+    stop = ended_on_signal()
+    if args.instances == 1:
+        return produce(args, stop)
+    each = [
+        {"log": numbered(args.log, n), "index": args.index * args.instances + n, "of": args.of * args.instances}
+        for n in range(args.instances)
+    ]
+    return side_by_side([partial(produce, argparse.Namespace(**{**vars(args), **own}), stop) for own in each])
+
+
+def numbered(log: Path, n: int) -> Path:
+    """The log of one of several instances that share a process."""
+    return log.with_name(f"{log.stem}-{n}{log.suffix}")
+
+
+def side_by_side(runs: list[Callable[[], int]]) -> int:
+    """Run every one in a thread of its own; the worst exit code. Raises what the first of them that failed raised."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        return max(done.result() for done in [pool.submit(run) for run in runs])
+
+
+def produce(args: argparse.Namespace, stop: Ended) -> int:
+    """One instance of a producer."""
     from topicshift.client import RoutedProducer, RoutePaused
 
-    stop = ended_on_signal()
     journal = Journal(args.log, "sent", args.name)
     seqs: dict[str, int] = json.loads(args.seqs.read_text()) if args.seqs else {}
     mine = [i for i in range(args.keys) if i % args.of == args.index]
@@ -181,9 +204,18 @@ def run_producer(args: argparse.Namespace) -> int:
 
 def run_consumer(args: argparse.Namespace) -> int:
     """Process every record of the group, ``--delay-ms`` each, until SIGTERM, following the route."""
+    stop = ended_on_signal()
+    groups = (args.group or args.name).split(",")
+    if len(groups) == 1:
+        return consume(args, stop)
+    each = [{"log": args.log.with_name(f"processed-{g}-0.csv"), "group": g, "name": g} for g in groups]
+    return side_by_side([partial(consume, argparse.Namespace(**{**vars(args), **own}), stop) for own in each])
+
+
+def consume(args: argparse.Namespace, stop: Ended) -> int:
+    """One member of a group."""
     from topicshift.client import RoutedConsumer
 
-    stop = ended_on_signal()
     journal = Journal(args.log, "processed", args.group or args.name)
 
     def changed(status: Status, topic: str, epoch: int) -> None:
@@ -240,8 +272,9 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("--rate", type=float, default=100.0, help="records a second")
             command.add_argument("--index", type=int, default=0, help="which of the producer processes this is")
             command.add_argument("--of", type=int, default=1, help="how many producer processes there are")
+            command.add_argument("--instances", type=int, default=1, help="producers in this process, each with a log")
         else:
-            command.add_argument("--group", help="the consumer group; the name by default")
+            command.add_argument("--group", help="the group; the name by default; several with commas between")
             command.add_argument("--delay-ms", type=float, default=0.0, help="work per record")
             command.add_argument("--offset-reset", default="earliest", choices=("earliest", "latest"))
     args = parser.parse_args(argv)
