@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from topicshift.commands.common import journal_option, kafka_options, reason_option
-from topicshift.commands.migration import announce, confirm, finish, open_context, say_what, what_option
+from topicshift.commands.migration import carry_out, open_context, what_option
 from topicshift.core.drain.replay import place_of
+
+if TYPE_CHECKING:
+    from topicshift.acts.advance import Outcome
 
 
 @click.command(
@@ -43,11 +46,10 @@ def command(
 
     places = [place_of(text) for text in records] or None
     with open_context(migration, journal_url, kafka_config) as ctx:
-        if what:
-            return say_what(ctx, replay_prospect(ctx, ctx.refresh(), places), as_json=as_json)
-        if not yes:
-            announce(ctx, replay_prospect(ctx, ctx.refresh(), places))
-            confirm(ctx.row.migration_id)
-        with ctx.recorded("topicshift replay"):
+
+        def do() -> Outcome:
             order_replay(ctx, places, reason)
-            return finish(ctx, advance(ctx, patience_s=patience), as_json=as_json)
+            return advance(ctx, patience_s=patience)
+
+        prospect = replay_prospect(ctx, ctx.refresh(), places)
+        return carry_out(ctx, "replay", prospect, do, what=what, yes=yes, as_json=as_json)
