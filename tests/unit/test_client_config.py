@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, callbacks
 from topicshift.client import follower as following
@@ -15,6 +17,7 @@ from topicshift.client.follower import RouteFollower, instance_name, own_princip
 from topicshift.client.offsets import connection_config
 from topicshift.client.producer import delivery_seconds
 from topicshift.core.route.client import Identity, ProducerClient
+from topicshift.core.route.records import Status
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -168,6 +171,26 @@ def test_a_consumer_whose_route_thread_died_says_so() -> None:
         consumer.poll(0)
     consumer._follower.dead = ""
     consumer.close()
+
+
+def test_a_record_that_librdkafka_gives_twice_in_a_row_is_processed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(partition: int, offset: int, stamp: int) -> Message:
+        return Message("payments", partition, offset, b"k", b"v", timestamp=(1, stamp))
+
+    # The last one: a topic that was made again has its first record at the same offset.
+    comes = [record(2, 7, 100), record(1, 7, 100), record(2, 7, 100), record(2, 8, 101), record(2, 8, 102)]
+    consumer = RoutedConsumer(NOWHERE, "payments", "ledger")
+    real = consumer._consumer
+    try:
+        monkeypatch.setattr(consumer._client, "status", Status.RUNNING)
+        monkeypatch.setattr(consumer, "_reconcile", lambda _deadline: None)
+        monkeypatch.setattr(consumer._client, "reading", True)
+        consumer._consumer = SimpleNamespace(poll=lambda _s: comes.pop(0) if comes else None)  # type: ignore[assignment]
+        given = [consumer.poll(0.01) for _ in range(5)]
+    finally:
+        consumer._consumer = real
+        consumer.close()
+    assert [(m.partition(), m.offset()) for m in given if m is not None] == [(2, 7), (1, 7), (2, 8), (2, 8)]
 
 
 def test_a_producer_whose_route_thread_died_takes_nothing_and_says_why() -> None:

@@ -125,6 +125,7 @@ class RoutedConsumer(Routed):
         self._assigned: set[tuple[str, int]] = set()
         self._current: Message | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int], tuple[int | None, tuple[int, int]]] = {}
         self._at_eof: set[tuple[str, int]] = set()
         self._lookup = OffsetLookup(
             config, read_committed=merged.get("isolation.level", "read_committed") == "read_committed"
@@ -169,6 +170,8 @@ class RoutedConsumer(Routed):
             if message is None or (message.error() is None and not self._client.reading):
                 self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
             elif (error := message.error()) is None:
+                if self._given_again(message):
+                    continue
                 self._current = message
                 if self._at_eof:
                     self._at_eof.discard((message.topic() or "", message.partition() or 0))
@@ -178,6 +181,19 @@ class RoutedConsumer(Routed):
                 self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
             if time.monotonic() >= deadline:
                 return None
+
+    def _given_again(self, message: Message) -> bool:
+        """Whether this is the record that this member was given last of this partition, and remembers it if not.
+
+        A cooperative rebalance sets the partitions that stay back to the position that librdkafka knows; taken while a
+        record is handed out, that is one record behind, and the record comes a second time.
+        """
+        key, place = (message.topic() or "", message.partition() or 0), (message.offset(), message.timestamp())
+        if self._last.get(key) == place:
+            log.info("%s was given %s[%d] offset %s a second time, and skips it", self.instance, *key, place[0])
+            return True
+        self._last[key] = place
+        return False
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
@@ -459,8 +475,9 @@ class RoutedConsumer(Routed):
         self._seeds.forget(keys)
         self._buffer = deque(m for m in self._buffer if (m.topic(), m.partition()) not in keys)
         self._at_eof -= keys
-        for table in (self._next, self._asked):
-            for key in keys:
+        for key in keys:
+            self._last.pop(key, None)
+            for table in (self._next, self._asked):
                 table.pop(key, None)
         if self._current is not None and (self._current.topic(), self._current.partition()) in keys:
             self._current = None
