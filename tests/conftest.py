@@ -105,7 +105,13 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of hooks of ``stack``, empty at first."""
+    return tmp_path_factory.mktemp("hooks")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, hooks: Path) -> Iterator[Stack]:
     """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute).
 
     Airflow's data and the journal are in PostgreSQL, as in production; the demo keeps both in SQLite. Its spec files
@@ -114,7 +120,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     from lab.stack import Stack
 
     specs = Path(__file__).parent / "specs"
-    environment = {"TOPICSHIFT_SPECS": str(specs)}
+    environment = {"TOPICSHIFT_SPECS": str(specs), "TOPICSHIFT_HOOKS": str(hooks)}
     running = Stack(tmp_path_factory.mktemp("stack"), postgres=True, environment=environment)
     running.start()
     try:

@@ -35,7 +35,7 @@ def main(role: str, folder: Path, config: dict[str, Any]) -> None:
 def _produce(topic: str, folder: Path, config: dict[str, Any], seen: Any, ending: list[int]) -> None:
     numbers = folder / "numbers"
     done: dict[str, int] = json.loads(numbers.read_text()) if numbers.exists() else {}
-    producer = Producer({**config, "enable.idempotence": True, "linger.ms": 1})
+    producer = Producer({**config, "enable.idempotence": True, "linger.ms": 1, "partitioner": "murmur2_random"})
 
     def kept(error: Any, message: Any) -> None:
         if error is not None:
