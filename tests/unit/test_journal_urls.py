@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
 
 from topicshift.adapters.journal import default_url, from_airflow_uri
+from topicshift.adapters.journal.engine import make_engine
 from topicshift.adapters.journal.urls import has_password, shown
 from topicshift.core.errors import SpecError
 
@@ -81,3 +84,21 @@ def test_passwords_are_noticed(url: str, answer: bool) -> None:
 def test_a_shown_url_has_no_password() -> None:
     assert shown("postgresql+psycopg://u:hunter2@h/db") == "postgresql+psycopg://u:***@h/db"
     assert "hunter2" not in shown("what is hunter2")
+
+
+@pytest.mark.parametrize(("query", "wanted"), [("", 15_000), ("?tcp_user_timeout=90000", "90000")])
+def test_a_database_behind_a_cut_network_is_lost_in_seconds(query: str, wanted: object) -> None:
+    """Without bounds of its own a connection waits for a quarter of an hour, as Linux does."""
+    seen: dict[str, Any] = {}
+    engine = make_engine(from_airflow_uri(f"postgresql://h/db{query}"))
+
+    @event.listens_for(engine, "do_connect")
+    def look(_dialect: object, _record: object, _words: object, named: dict[str, Any]) -> None:
+        seen.update(named)
+        raise OSError("nobody is called")
+
+    with pytest.raises(OSError, match="nobody is called"):
+        engine.connect()
+    assert seen["tcp_user_timeout"] == wanted
+    silent_s = seen["keepalives_idle"] + seen["keepalives_interval"] * seen["keepalives_count"]
+    assert (silent_s, seen["connect_timeout"]) == (15, 10)

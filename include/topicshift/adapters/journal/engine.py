@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -21,6 +21,16 @@ T = TypeVar("T")
 
 _ATTEMPTS = 6
 _BUSY_S = 15.0
+_CONNECTION: Final[Mapping[str, Any]] = {
+    "application_name": "topicshift",
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+"""Settings of a connection to PostgreSQL, where the URL has no others. A database that the network hides is lost after
+15 s: without these settings Linux would wait for it for a quarter of an hour."""
 _WRITE = "topicshift_write"
 _RETRY_STATES = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not available
 
@@ -34,11 +44,7 @@ def make_engine(url: str) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    arguments: dict[str, Any] = {}
-    if "connect_timeout" not in parsed.query:
-        arguments["connect_timeout"] = 10
-    if "application_name" not in parsed.query:
-        arguments["application_name"] = "topicshift"
+    arguments = {name: value for name, value in _CONNECTION.items() if name not in parsed.query}
     return sa.create_engine(
         parsed, hide_parameters=True, pool_size=2, max_overflow=8, pool_pre_ping=True, connect_args=arguments
     )
