@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from topicshift.core.kafka.named import whole
+
 STOPS_FROM = (3, 5)
 """First version of Connect that can stop a connector and keep it."""
 
 _MASKED = re.compile(r"\*{4,}|\[hidden\]", re.IGNORECASE)
 _SEARCH = re.compile(r"elasticsearch|opensearch", re.IGNORECASE)
-_WORD = r"(?<![A-Za-z0-9._-]){}(?![A-Za-z0-9_-]|\.[A-Za-z0-9_-])"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def group_of(connector: Connector) -> str:
 
 def names_too(config: Mapping[str, str], topic: str, but: set[str]) -> list[str]:
     """Settings, other than ``but``, whose name or value has the topic in it, or is made from a topic's name."""
-    word = re.compile(_WORD.format(re.escape(topic)))
+    word = whole(topic)
     part = re.compile(rf"(?<![A-Za-z0-9_-]){re.escape(topic)}(?![A-Za-z0-9_-])")
     but = but | {"name", "consumer.override.group.id"}
     return sorted(
