@@ -318,6 +318,27 @@ MUTATIONS = (
         broker=True,
     ),
     Mutation(
+        "kubernetes: a pod that ends is taken for one that has ended",
+        CORE + "kubernetes/workload.py",
+        'if (p.get("status") or {}).get("phase") not in _ENDED)',
+        'if not p["metadata"].get("deletionTimestamp"))',
+        ("tests/unit/test_kubernetes_controller.py",),
+    ),
+    Mutation(
+        "kubernetes: what was there is written down after it was changed",
+        "include/topicshift/adapters/controllers/kubernetes.py",
+        "        if remembered != before:",
+        "        if False:",
+        ("tests/unit/test_kubernetes_controller.py",),
+    ),
+    Mutation(
+        "kubernetes: an autoscaler is put back with another state than it had",
+        CORE + "kubernetes/scalers.py",
+        '        made["spec"]["behavior"] = deepcopy(before["behavior"])',
+        "        pass",
+        ("tests/unit/test_kubernetes_controller.py",),
+    ),
+    Mutation(
         "plan: a sink connector passes for any consumer",
         CORE + "checks/stored_offsets.py",
         'return group.removeprefix("connect-") if group.startswith("connect-") else None',

@@ -92,7 +92,7 @@ def kafka_config(conn_id: str) -> dict[str, str]:
 
 
 def endpoint_of(conn_id: str) -> Endpoint:
-    """The address and log-in of an Airflow HTTP connection. Raises ``SpecError`` for one that is missing or no such."""
+    """The address and log-in of the service that an Airflow connection names. Raises ``SpecError`` without one."""
     from topicshift.adapters.rest import endpoint
 
     found = find_connection(conn_id)
@@ -101,7 +101,7 @@ def endpoint_of(conn_id: str) -> Endpoint:
             f"The Airflow connection {conn_id!r} does not exist. A participant is moved through it, so nobody could be "
             "asked. Create it (Admin, Connections, or AIRFLOW_CONN_...), or name another one in its settings."
         )
-    names = ("conn_type", "host", "port", "schema", "login", "password")
+    names = ("conn_type", "host", "port", "schema", "login", "password", "extra")
     return endpoint(conn_id, {name: getattr(found, name) for name in names})
 
 

@@ -1,4 +1,4 @@
-"""An application that knows nothing of routes: it works on the topic whose name it finds in a file when it starts.
+"""An application that knows nothing of routes: it works on the topic that a file, or KAFKA_TOPIC, names when it starts.
 
     python plain_app.py producer|consumer FOLDER CLIENT_CONFIG
 
@@ -9,6 +9,7 @@ A producer writes some keys in turn, with a sequence number for each in the valu
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ def main(role: str, folder: Path, config: dict[str, Any]) -> None:
     """Run until SIGTERM."""
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: ending.append(1))
-    topic = (folder / "topic").read_text()
+    topic = os.environ.get("KAFKA_TOPIC") or (folder / "topic").read_text()
     with (folder / "seen").open("a", buffering=1) as seen:
         if role == "producer":
             _produce(topic, folder, config, seen, ending)

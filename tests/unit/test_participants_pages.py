@@ -10,8 +10,11 @@ import pytest
 from topicshift.adapters.controllers import KINDS, hooks
 from topicshift.adapters.controllers.command import NOT_NOW, _told
 from topicshift.core.kafka.connect import STOPS_FROM
+from topicshift.core.kubernetes.owners import SKIPPED
+from topicshift.core.kubernetes.scalers import PAUSED
+from topicshift.core.kubernetes.workload import BEFORE, RESOURCES
 from topicshift.core.spec.io import load_spec
-from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, ConnectSettings, HookSettings
+from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, ConnectSettings, HookSettings, KubernetesSettings
 from topicshift.ports import ControlContext, Participant
 
 PAGES = Path(__file__).parents[2] / "docs" / "participants"
@@ -56,3 +59,14 @@ def test_the_page_of_connectors_names_every_setting_and_what_it_is_where_left_ou
     assert f"`{usual.connection}` where it is left out" in rows["connection"]
     assert f"`{usual.topic_setting}` where it is left out" in rows["topic_setting"]
     assert f"Kafka {STOPS_FROM[0]}.{STOPS_FROM[1]} or\nlater" in page
+
+
+def test_the_page_of_workloads_names_every_setting_and_what_is_written() -> None:
+    page = (PAGES / "kubernetes.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert list(rows) == list(KubernetesSettings.model_fields)
+    usual = KubernetesSettings(workload="Deployment/x", namespace="y", topic_in="args").connection
+    assert f"`{usual}` where it is left out" in rows["connection"]
+    assert f"AIRFLOW_CONN_{usual.upper()}" in page
+    assert all(f"`{kind}/NAME`" in rows["workload"] for kind in RESOURCES)
+    assert all(f"`{word}" in page for word in (BEFORE, SKIPPED, PAUSED))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient, Unreadable
 from topicshift.core.text import parse_json
@@ -21,20 +23,39 @@ MAX_BYTES = 10_000_000
 """Bytes of the longest answer that is read."""
 
 
+class Conflict(Transient):
+    """HTTP 409: what was to be changed is not as it was read, or the service cannot change it now."""
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a service answers, and as whom it is asked. ``login`` and ``password`` never show in its text."""
+    """Where a service answers, and as whom it is asked. ``login`` and ``password`` never show in its text.
+
+    ``token_file`` holds a bearer token and is read for each request, because such tokens are renewed there. ``trust``
+    makes the TLS context for what the system's certificates do not cover.
+    """
 
     url: str
     login: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    token_file: str = ""
+    trust: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False, compare=False)
 
     def headers(self) -> dict[str, str]:
-        """Basic authentication where there is a login; a bearer token where there is a password alone."""
+        """Basic authentication where there is a login; a bearer token where there is a password or a file alone.
+
+        Raises ``Unreadable`` where the file cannot be read.
+        """
         if self.login:
             word = base64.b64encode(f"{self.login}:{self.password}".encode()).decode()
             return {"Authorization": f"Basic {word}"}
-        return {"Authorization": f"Bearer {self.password}"} if self.password else {}
+        token = self.password
+        if self.token_file:
+            try:
+                token = Path(self.token_file).read_text().strip()
+            except OSError as error:
+                raise Unreadable(f"The token file {self.token_file} cannot be read ({error.strerror}).") from None
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 Endpoints = Callable[[str], Endpoint]
@@ -44,9 +65,15 @@ Endpoints = Callable[[str], Endpoint]
 def endpoint(name: str, fields: Mapping[str, Any]) -> Endpoint:
     """The endpoint of an Airflow connection: ``conn_type``, ``host``, ``port``, ``schema``, ``login``, ``password``.
 
-    The host may be a whole URL. Raises ``SpecError`` for what is no HTTP address; its log-in is never repeated.
+    The host may be a whole URL. One of type ``kubernetes`` has both in files that its ``extra`` names, see
+    :mod:`topicshift.adapters.kube_connection`. Raises ``SpecError`` for what is no HTTP address; its log-in is never
+    repeated.
     """
     kind = str(fields.get("conn_type") or "")
+    if kind == "kubernetes":
+        from topicshift.adapters.kube_connection import kubernetes_endpoint
+
+        return kubernetes_endpoint(name, fields.get("extra"))
     host = str(fields.get("host") or "").strip().rstrip("/")
     if "://" not in host:
         scheme = str(fields.get("schema") or ("https" if kind == "https" else "http"))
@@ -92,6 +119,7 @@ def _from_uri(text: str) -> dict[str, Any]:
         "schema": parts.path.strip("/") or None,
         "login": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
+        "extra": dict(parse_qsl(parts.query)),
     }
 
 
@@ -109,7 +137,7 @@ def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
 
     def ask(method: str, path: str, body: Any = None) -> Any:
         from urllib.error import HTTPError, URLError
-        from urllib.request import HTTPRedirectHandler, Request, build_opener
+        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
         class Stay(HTTPRedirectHandler):
             def redirect_request(self, *_: Any) -> None:
@@ -120,7 +148,8 @@ def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
         request = Request(to.url + path, data=data, headers=headers, method=method)  # noqa: S310
         what = f"{method} {path} at {to.url}"
         try:
-            with build_opener(Stay).open(request, timeout=timeout_s) as answer:
+            secure = [HTTPSHandler(context=to.trust())] if to.trust is not None else []
+            with build_opener(Stay, *secure).open(request, timeout=timeout_s) as answer:
                 text = answer.read(MAX_BYTES)
         except HTTPError as error:
             with error:
@@ -143,7 +172,9 @@ def _typed(code: int, what: str) -> TopicshiftError:
         return AccessDenied(f"{what} is not allowed (HTTP {code}). Check login, password and rights of the connection.")
     if code == 404:
         return NotFound(f"{what}: there is no such thing (HTTP 404). Check the name and the address.")
-    if code in (408, 409, 429) or code >= 500:
+    if code == 409:
+        return Conflict(f"{what} cannot be done now (HTTP 409). It is asked again.")
+    if code in (408, 429) or code >= 500:
         return Transient(f"{what} cannot be done now (HTTP {code}). It is asked again.")
     if 300 <= code < 400:
         return Unreadable(f"{what}: it sends us elsewhere (HTTP {code}). Name the address itself in the connection.")

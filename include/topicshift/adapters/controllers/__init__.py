@@ -67,7 +67,21 @@ def _connect(env: ControllerEnv) -> Controller:
     return ConnectController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
 
 
-KINDS: dict[str, Factory] = {"route": _route, "manual": _manual, "command": _command, "connect": _connect}
+def _kubernetes(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.kubernetes import KubernetesController
+
+    if env.admin is None:
+        raise SpecError("The controller of kind kubernetes judges groups by Kafka, so it needs an admin client.")
+    return KubernetesController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+
+
+KINDS: dict[str, Factory] = {
+    "route": _route,
+    "manual": _manual,
+    "command": _command,
+    "connect": _connect,
+    "kubernetes": _kubernetes,
+}
 """The kinds that ship."""
 
 

@@ -122,7 +122,7 @@ Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern
 Name = Annotated[str, AfterValidator(_name)]
 Participant = Annotated[str, AfterValidator(_participant)]
 ConnectionId = Annotated[str, AfterValidator(_connection)]
-Kind = Annotated[str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect"]})]
+Kind = Annotated[str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect", "kubernetes"]})]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]
 Header = Annotated[str, AfterValidator(_header)]

@@ -55,11 +55,30 @@ class ConnectSettings(Model):
     """Settings that name the source as well and stay as they are."""
 
 
+_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+
+
+class KubernetesSettings(Model):
+    """Of kind ``kubernetes``: see ``docs/participants/kubernetes.md``."""
+
+    workload: str = Field(pattern=rf"^(Deployment|StatefulSet)/{_NAME}$")
+    """What runs it: ``Deployment/NAME`` or ``StatefulSet/NAME``."""
+    namespace: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    """Its namespace."""
+    topic_in: str = Field(pattern=rf"^(env:[A-Za-z_.-][A-Za-z0-9_.-]*|args|configmap:{_NAME}/[-._A-Za-z0-9]{{1,253}})$")
+    """Where its topic is named: ``env:VARIABLE``, ``args``, or ``configmap:NAME/KEY``."""
+    container: str | None = Field(default=None, pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    """The one container whose variable or arguments are meant; all of them where it is left out."""
+    connection: ConnectionId = "kubernetes_default"
+    """The connection that names the API server and the log-in."""
+
+
 SETTINGS: dict[str, type[Model]] = {
     "route": NoSettings,
     "manual": NoSettings,
     "command": HookSettings,
     "connect": ConnectSettings,
+    "kubernetes": KubernetesSettings,
 }
 """The kinds that ship, with what they take under ``settings``."""
 

@@ -1,0 +1,109 @@
+"""Those who change workloads beside us, played by what their documentation says of them: KEDA, Argo CD, Flux.
+
+Each has its kinds as a minimal CRD at the real API server, and looks as often as it can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from topicshift.adapters.rest import Ask, Conflict
+from topicshift.core.errors import NotFound, TopicshiftError
+
+KINDS = {
+    "scaledobjects.keda.sh": ("ScaledObject", "v1alpha1"),
+    "applications.argoproj.io": ("Application", "v1alpha1"),
+    "kustomizations.kustomize.toolkit.fluxcd.io": ("Kustomization", "v1"),
+}
+Json = dict[str, Any]
+
+
+def install(ask: Ask, until: Callable[[Callable[[], Any], str], Any]) -> None:
+    """Make their kinds known, as minimal CRDs."""
+    for name, (kind, version) in KINDS.items():
+        plural, _, group = name.partition(".")
+        any_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": any_, "status": any_}}}
+        body = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
+                "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+            },
+        }
+        ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+        path = f"/apis/{group}/{version}/namespaces/default/{plural}"
+        until(lambda path=path: _known(ask, path), f"{kind} is known")  # type: ignore[misc]
+
+
+def _known(ask: Ask, path: str) -> bool:
+    with contextlib.suppress(NotFound):
+        ask("GET", path, None)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def playing(look: Callable[[], None]) -> Iterator[None]:
+    """Look again and again, until the block ends."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(0.05):
+            with contextlib.suppress(TopicshiftError):
+                look()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def keda(ask: Ask, namespace: str) -> Callable[[], None]:
+    """KEDA: holds what ``paused-replicas`` says, leaves what is paused, else keeps between minimum and maximum."""
+
+    def look() -> None:
+        for one in ask("GET", f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects", None)["items"]:
+            notes, spec = one["metadata"].get("annotations") or {}, one["spec"]
+            ref = spec["scaleTargetRef"]
+            resource = {"Deployment": "deployments", "StatefulSet": "statefulsets"}[ref.get("kind", "Deployment")]
+            path = f"/apis/apps/v1/namespaces/{namespace}/{resource}/{ref['name']}"
+            seen = ask("GET", path, None)
+            now = seen["spec"]["replicas"]
+            if "autoscaling.keda.sh/paused-replicas" in notes:
+                wanted = int(notes["autoscaling.keda.sh/paused-replicas"])
+            elif notes.get("autoscaling.keda.sh/paused") == "true":
+                wanted = now
+            else:
+                wanted = max(int(spec.get("minReplicaCount", 0)), min(now, int(spec.get("maxReplicaCount", 100))))
+            if wanted != now:
+                with contextlib.suppress(Conflict):
+                    ask("PUT", path, {**seen, "spec": {**seen["spec"], "replicas": wanted}})
+
+    return look
+
+
+def gitops(ask: Ask, path: str, awake: Callable[[], bool]) -> Callable[[], None]:
+    """Argo CD with self-heal, or Flux: puts a workload back as Git has it (as it is now), while it is awake."""
+    git = deepcopy(ask("GET", path, None)["spec"])
+
+    def look() -> None:
+        if not awake():
+            return
+        seen = ask("GET", path, None)
+        if any(seen["spec"][key] != git[key] for key in ("replicas", "template")):
+            with contextlib.suppress(Conflict):
+                ask("PUT", path, {**seen, "spec": {**seen["spec"], **{k: git[k] for k in ("replicas", "template")}}})
+
+    return look
