@@ -25,7 +25,14 @@ from lab.stack import ORCHESTRATOR, Progress, Stack
 from topicshift import cli
 from topicshift.adapters.journal import SqlJournal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.postgres,
+    pytest.mark.timeout(900),
+    pytest.mark.long,
+]
 
 LARGEST = 1 << 20
 """Bytes of a file beyond which it is a jar, and no credentials."""

@@ -16,7 +16,7 @@ from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.long]
 TOPIC, TARGET, ARCHIVE, LEDGER = "parcels", "parcels-v2", "connect-parcels_archive", "parcels-ledger"
 SECRET = "canary-of-the-connect-log-in"
 
