@@ -70,6 +70,24 @@ def pytest_sessionfinish() -> None:
     logging.raiseExceptions = False
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of Kubernetes where nothing says where its programs are; the summary says so."""
+    if not os.environ.get("KUBEBUILDER_ASSETS"):
+        out = [item for item in items if item.get_closest_marker("kubernetes")]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was left out, in a line that nobody misses."""
+    elsewhere = all("unit" in arg or "simulation" in arg for arg in config.args)
+    if not elsewhere and not os.environ.get("KUBEBUILDER_ASSETS"):
+        terminalreporter.write_sep("=", "NOT RUN: the tests of Kubernetes", red=True)
+        terminalreporter.write_line(
+            "KUBEBUILDER_ASSETS names no folder with etcd, kube-apiserver and kube-controller-manager: tests/README.md."
+        )
+
+
 _counter = itertools.count(1)
 
 

@@ -21,7 +21,14 @@ from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.kubernetes,
+    pytest.mark.long,
+]
 TOPIC, TARGET, GROUP, SHOP = "crates", "crates-v2", "crates-ledger", "crates"
 APP = ROOT / "tests/integration/plain_app.py"
 
