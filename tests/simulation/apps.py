@@ -360,9 +360,12 @@ class ConsumerInstance(Instance):
             return []
 
     def _read(self, partition: int) -> None:
-        if partition not in self.positions:
+        at = self.positions.get(partition)
+        if at is None:
             return
         bounds = self.world.cluster.bounds(self.topic or "", partition)
+        if bounds is not None and bounds[0] <= at == bounds[1]:
+            return  # nothing new lies there
         if bounds is not None and not bounds[0] <= self.positions[partition] <= bounds[1]:
             self._begin(partition, out_of_range=True)
         found = self._poll(partition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -33,6 +33,7 @@ class SimCluster(FakeCluster):
         super().__init__(brokers=3, authorizer=True, now_ms=now_ms)
         self.history = history
         self._rng = rng
+        self._allowed: dict[tuple[str, str, str], bool] = {}
 
     # ------------------------------------------------------------------------------------------------ applications
 
@@ -87,6 +88,23 @@ class SimCluster(FakeCluster):
         held = self._groups.get(group)
         return None if held is None else held.commits.get((topic, partition))
 
+    def may(self, principal: str, operation: str, topic: str) -> bool:
+        """Whether the ACLs let a principal do this on the topic; worked out anew once they change."""
+        key = (principal, operation, topic)
+        if key not in self._allowed:
+            self._allowed[key] = super().may(principal, operation, topic)
+        return self._allowed[key]
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._allowed.clear()
+        super().create_acls(acls)
+
+    def delete_acls(self, acls: Iterable[Acl]) -> None:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._allowed.clear()
+        super().delete_acls(acls)
+
     # ------------------------------------------------------------------------------------------------ outsiders
 
     def forget_commits(self, group: str, topic: str) -> None:
@@ -115,6 +133,7 @@ class SimCluster(FakeCluster):
         """Remove the bindings that ``which`` picks."""
         gone = sorted(a for a in self._acls if which(a))
         self._acls -= set(gone)
+        self._allowed.clear()
         return gone
 
 

@@ -63,20 +63,20 @@ class Injector:
             self.has_stale |= f.kind == "stale"
             self._by.setdefault((f.port, f.method), {}).setdefault(f.nth, []).append(f)
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._keys: dict[tuple[str, str], list[tuple[str, str]]] = {}
         self.hit: list[Fault] = []
         self.healed = False
         self.calls = 0
 
-    def strike(self, port: str, method: str, write: bool) -> Fault | None:
-        """Count a call; the fault that strikes at it, if any."""
+    def watched(self, port: str, method: str, write: bool) -> list[tuple[str, str]]:
+        """The patterns of faults that a call matches."""
+        all_ = ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads"))
+        return [key for key in all_ if key in self._by]
+
+    def strike(self, keys: list[tuple[str, str]], method: str, write: bool) -> Fault | None:
+        """Count a call that matches these patterns; the fault that strikes at it, if any."""
         self.calls += 1
-        if self.healed or not self._by:
+        if self.healed or not keys:
             return None
-        keys = self._keys.get((port, method))
-        if keys is None:
-            all_ = ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads"))
-            keys = self._keys[port, method] = [key for key in all_ if key in self._by]
         found: Fault | None = None
         for key in keys:
             self._counts[key] += 1
@@ -126,17 +126,22 @@ class Faulty:
         if not callable(real):
             return real
         write = method in WRITES
-        if _is_async(getattr(type(self._port), method, real)):
+        keys = self._injector.watched(self._name, method, write)
+        plain = not (write or method == "offsets" or (method in STALE and self._injector.has_stale))
+        if _is_async(getattr(real, "__func__", real)):
 
-            @functools.wraps(real)
             async def later(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, write, functools.partial(_finish, real, kwargs), args)
+                began, fault = self._enter(keys, method, write)
+                return self._call(fault, method, write, functools.partial(_finish, real, kwargs), args, began)
 
             call: Callable[..., Any] = later
         else:
 
             def now(*args: Any, **kwargs: Any) -> Any:
-                return self._call(method, write, functools.partial(real, **kwargs) if kwargs else real, args)
+                began, fault = self._enter(keys, method, write)
+                if plain and fault is None:
+                    return real(*args, **kwargs)
+                return self._call(fault, method, write, functools.partial(real, **kwargs), args, began)
 
             call = now
         self.__dict__[method] = call
@@ -144,20 +149,31 @@ class Faulty:
 
     # ------------------------------------------------------------------------------------------------ one call
 
-    def _call(self, method: str, write: bool, effect: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        process, kernel = self._process, self._process.kernel
+    def _enter(self, keys: list[tuple[str, str]], method: str, write: bool) -> tuple[float, Fault | None]:
+        """Let the time pass that a call takes; when it began, and the fault that strikes at it."""
+        process = self._process
+        kernel = process.kernel
         if process.doomed:
             raise Killed(process.name)
-        fault = self._injector.strike(self._name, method, write)
+        fault = self._injector.strike(keys, method, write)
         began = kernel.now
         process.pause(-math.log(1.0 - kernel.rng.random()) * self._mean)
+        return began, fault
+
+    def _call(
+        self,
+        fault: Fault | None,
+        method: str,
+        write: bool,
+        effect: Callable[..., Any],
+        args: tuple[Any, ...],
+        began: float,
+    ) -> Any:
+        process = self._process
         if fault is None:
-            if not write and method != "offsets":
-                result = effect(*args)
-            else:
-                result = self._effect(method, effect, args, write, began)
+            result = self._effect(method, effect, args, write, began)
             if method in STALE and self._injector.has_stale:
-                self._last[f"{method}{args}"] = (kernel.now, result)
+                self._last[f"{method}{args}"] = (process.kernel.now, result)
             return result
         self._injector.history.add(process.name, "fault", fault=fault, call=f"{self._name}.{method}")
         return self._faulty(fault, method, functools.partial(self._effect, method, effect, args, write, began), args)

@@ -44,6 +44,7 @@ class RouteLog(FakeRouteStore):
     """
 
     parse = staticmethod(functools.lru_cache(maxsize=4096)(parse_route))
+    _read: tuple[int, dict[str, Route], dict[str, str]] = (-1, {}, {})
 
     def __init__(self, world: World) -> None:
         super().__init__(BrokersClock(world.kernel))
@@ -53,6 +54,12 @@ class RouteLog(FakeRouteStore):
         self.named, self.read_at = world.source, dict[str, str]()
         """The topics that the route named last; a record that was lost and is written anew moves nobody elsewhere."""
         self.acks: dict[str, Ack] = {}
+
+    def read_all(self) -> tuple[dict[str, Route], dict[str, str]]:
+        """Every route, read anew where a record came."""
+        if self._read[0] != len(self.log.records):
+            self._read = len(self.log.records), *super().read_all()
+        return dict(self._read[1]), dict(self._read[2])
 
     def take_ack(self, ack: Ack) -> int:
         """Take in an acknowledgement; returns the brokers' stamp."""

@@ -60,6 +60,17 @@ def test_a_window_across_the_change_lasts_as_long_as_any_other() -> None:
     ], "three hours, though the clock on the wall shows two"
 
 
+def test_a_look_at_another_moment_gets_its_own_window() -> None:
+    """What one look found is kept for the next ones for as long as it holds, and for no earlier look."""
+    nightly, day = Schedule("0 2 * * *", "UTC", timedelta(hours=2)), timedelta(days=1)
+    first = datetime(2026, 6, 1, 3, tzinfo=UTC)
+    looks = [first, first + day, first + timedelta(minutes=5), first - day, first + 3 * day, first + day]
+    assert [nightly.opening(BUDGET, at).opens.day for at in looks] == [1, 2, 1, 31, 4, 2]
+    assert nightly.opening(timedelta(hours=1, minutes=30), first).opens.day == 2, (
+        "a longer freeze does not fit any more"
+    )
+
+
 def test_it_is_the_next_window_as_soon_as_no_freeze_can_end_in_this_one() -> None:
     assert opens("0 2 * * *", "UTC", "2026-05-01T02:17") == ["2026-05-01 02:00", "2026-05-01 02:20"]
     assert opens("0 2 * * *", "UTC", "2026-05-01T02:18") == ["2026-05-02 02:00", "2026-05-02 02:20"]

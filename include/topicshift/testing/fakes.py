@@ -289,12 +289,12 @@ class FakeCluster:
     def topic(self, name: str) -> TopicInfo | None:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("topic")
-        problem = topic_name_problem(name)
-        if problem:
-            raise SpecError(f"{name!r} cannot be the name of a topic: {problem}.")
         with self._lock:
             found = self._topics.get(name)
             if found is None:
+                problem = topic_name_problem(name)
+                if problem:
+                    raise SpecError(f"{name!r} cannot be the name of a topic: {problem}.")
                 return None
             made_from = (len(found.partitions), dict(found.configs))
             if found.described is not None and found.described[0] == made_from:

@@ -12,7 +12,7 @@ def approved_as_shown(facts: Facts) -> Iterator[Violation]:
     """What needs a person's yes has one, for what that person was shown, and nobody's no is overruled."""
     said: dict[str, Event] = {}
     plan: str | None = None
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "plan":
             plan = e["plan_hash"]
         elif e.what == "answered":
@@ -38,12 +38,12 @@ def done_is_proven(facts: Facts) -> Iterator[Violation]:
     end = facts.end
     if end is None or end["state"] not in ("done", "retired"):
         return
-    done = {e["step"] for e in facts.events if e.what == "row" and e["state"] == "done"}
+    done = {e["step"] for e in facts.deeds if e.what == "row" and e["state"] == "done"}
     wanted = ["create_target", "freeze", "fence", "switch_producers", "wide_deny", "order_proof"]
     wanted += [f"switch_consumer:{g}" for g in facts.groups]
     wanted += [f"{row}{s}" for row in ("certificate", "verification") for s in _certificates(facts)]
     missing = [step for step in wanted if step not in done]
-    if not any(e["fence"] for e in facts.events if e.what == "row"):
+    if not any(e["fence"] for e in facts.deeds if e.what == "row"):
         missing.append("the fence's offsets")
     if missing:
         yield Violation("unproven", f"the migration is done without {', '.join(missing)}", end.at)
@@ -56,7 +56,7 @@ def _certificates(facts: Facts) -> list[str]:
 def hands_are_named(facts: Facts) -> Iterator[Violation]:
     """A source that was made again under a migration cannot be migrated: it does not end as if all were well."""
     end = facts.end
-    begun = [e.at for e in facts.events if e.what == "row" and e["step"] == "create_target" and e["state"] == "done"]
+    begun = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "create_target" and e["state"] == "done"]
     if end is None or end["state"] != "done" or not begun:
         return
     # What comes between the last look at the source and the end is named by the watch over it, days and weeks long.
@@ -87,8 +87,8 @@ def comes_to_an_end(facts: Facts) -> Iterator[Violation]:
 
 def producers_write(facts: Facts) -> Iterator[Violation]:
     """Once all is healed, every producer writes somewhere within the budget."""
-    healed = next((e for e in facts.events if e.what == "healed"), None)
-    quiet = next((e for e in facts.events if e.what == "quiet"), None)
+    healed = next((e for e in facts.deeds if e.what == "healed"), None)
+    quiet = next((e for e in facts.deeds if e.what == "quiet"), None)
     if healed is None or quiet is None or facts.end is None:
         return
     if facts.hand("source_deleted") or any(
@@ -124,7 +124,7 @@ def calm_moves_everybody(facts: Facts) -> Iterator[Violation]:
 def ends_tidily(facts: Facts) -> Iterator[Violation]:
     """What held for the time of a migration alone is taken back at its end; after a rollback everything is."""
     rows: dict[tuple[str, str], str] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "row":
             rows[e["migration"], e["step"]] = e["state"]
         if e.what != "state" or e["active"] or e["state"] not in ("done", "rolled_back"):
@@ -141,26 +141,24 @@ def ends_tidily(facts: Facts) -> Iterator[Violation]:
 
 def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
     """Where nothing else goes wrong, a rollback that is asked for before producers are pointed takes place."""
-    pointed = [e.at for e in facts.events if e.what == "row" and e["step"] == "switch_producers"]
+    pointed = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "switch_producers"]
     asked = facts.hand("rollback_asked")
-    odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
+    odd = [e for e in facts.deeds if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
     if facts.end is None or not asked or odd or (pointed and pointed[0] < asked[0].at + ROLLBACK_S):
         return
-    if not any(e.what == "row" and (e["step"], e["state"]) == ("rollback", "done") for e in facts.events):
+    if not any(e.what == "row" and (e["step"], e["state"]) == ("rollback", "done") for e in facts.deeds):
         yield Violation("calm", f"a rollback was asked for in time, and the migration is {facts.end['state']}")
 
 
 def calm_goes_back(facts: Facts) -> Iterator[Violation]:
     """Where nothing else goes wrong, a rollback that a person has said yes to once everybody has moved takes place."""
     asked = facts.hand("rollback_asked")
-    odd = [e for e in facts.events if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
-    moved = [e.at for e in facts.events if e.what == "row" and e["step"] == "order_proof"]
-    yes = [
-        e for e in facts.events if e.what == "answered" and (e["question"], e["said"]) == ("rollback.approve", "yes")
-    ]
+    odd = [e for e in facts.deeds if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
+    moved = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "order_proof"]
+    yes = [e for e in facts.deeds if e.what == "answered" and (e["question"], e["said"]) == ("rollback.approve", "yes")]
     if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0] or not yes:
         return
-    states = {e["state"] for e in facts.events if e.what == "state"}
+    states = {e["state"] for e in facts.deeds if e.what == "state"}
     if not states & {"rolled_back", "retired"}:
         yield Violation("calm", f"a rollback was asked for, and the migration is {facts.end['state']}", facts.end.at)
 

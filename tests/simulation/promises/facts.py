@@ -40,6 +40,8 @@ class Facts:
     budget_s: float
     groups: list[str]
     events: list[Event]
+    deeds: list[Event] = field(default_factory=list)
+    """The events without the traffic of applications, and without looks at the world."""
     appended: dict[tuple[str, int, int], Event] = field(default_factory=dict)
     acked: list[Event] = field(default_factory=list)
     delivered: dict[str, list[Event]] = field(default_factory=dict)
@@ -52,12 +54,16 @@ class Facts:
         return [h for h in self.hands if h["hand"] in names and h["did"] is not False]
 
 
+_TRAFFIC = frozenset(("appended", "produce", "admitted", "deliver", "says", "saw"))
+
+
 def gather(history: History) -> Facts:
     """Sort the history."""
     start = next(history.of("world"))
     d = start.data
     facts = Facts(d["source"], d["target"], d["order"], d["budget_s"], d["groups"], history.events)
     facts.delivered, facts.start = {g: [] for g in facts.groups}, start
+    facts.deeds = [e for e in history.events if e.what not in _TRAFFIC]
     for e in history.events:
         if e.what == "appended":
             facts.appended[e["topic_id"], e["partition"], e["offset"]] = e
@@ -92,7 +98,7 @@ class Fence:
 def fences_of(facts: Facts) -> list[Fence]:
     """Each fence that was recorded, with the time at which it was lifted."""
     out: list[Fence] = []
-    rows = [e for e in facts.events if e.what == "row" and e["step"] == "fence"]
+    rows = [e for e in facts.deeds if e.what == "row" and e["step"] == "fence"]
     for i, e in enumerate(rows):
         if e["state"] != "done" or not e["fence"]:
             continue
@@ -125,19 +131,19 @@ def _by_place(facts: Facts) -> dict[Any, dict[Any, Event]]:
 
 def ended(facts: Facts) -> float:
     """When the migration was done, or else when the journal gave the source free for the last time."""
-    done = [e.at for e in facts.events if e.what == "state" and e["state"] == "done" and not e["active"]]
+    done = [e.at for e in facts.deeds if e.what == "state" and e["state"] == "done" and not e["active"]]
     if done:
         return done[0]
-    held = [e for e in facts.events if e.what == "holds" and e["topic"] == facts.source]
+    held = [e for e in facts.deeds if e.what == "holds" and e["topic"] == facts.source]
     return held[-1].at if held and held[-1]["migration"] is None else float("inf")
 
 
 def looked_after(facts: Facts, at: float) -> bool:
     """Whether a migration that has made its target, and is not done, held the topics then: else nobody looks."""
-    if at >= ended(facts) and any(e.what == "state" and e["state"] == "done" for e in facts.events):
+    if at >= ended(facts) and any(e.what == "state" and e["state"] == "done" for e in facts.deeds):
         return False
     holder, made = None, set[str]()
-    for e in facts.events:
+    for e in facts.deeds:
         if e.at > at:
             break
         if e.what == "holds" and e["topic"] == facts.source:
@@ -154,7 +160,7 @@ def named(facts: Facts) -> bool:
 
 
 def required(facts: Facts) -> list[str]:
-    return list(next(e for e in facts.events if e.what == "world")["required"])
+    return list(next(e for e in facts.deeds if e.what == "world")["required"])
 
 
 def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> bool:
@@ -168,14 +174,14 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
     hands = facts.hand("commits_expired", "seeds_expired", "group_reset")
     resets = [
         e
-        for e in facts.events
+        for e in facts.deeds
         if e.what == "reset" and e["group"] == group and e["topic"] == record["topic"] and e["to"] > record["offset"]
     ]
     spoilt = [h for h in hands if group in (h["did"] if isinstance(h["did"], tuple) else (h["did"],))] + remade
     spoilt += facts.hand("partition_added_source")  # a group that begins at the latest record misses what came before
     if any(h.at <= r.at for h in spoilt for r in resets) and record["topic"] == facts.source:
         return True
-    if any(e.what == "reset" and e["group"] == group for e in facts.events) and facts.hand("partition_added_target"):
+    if any(e.what == "reset" and e["group"] == group for e in facts.deeds) and facts.hand("partition_added_target"):
         return record["topic"] == facts.target
     if record.at >= ended(facts) and record.who.startswith(("stray", "rogue")):
         return True
@@ -208,7 +214,7 @@ def forward(facts: Facts, e: Event) -> str | None:
 
 
 def faulty(facts: Facts, since: float, until: float) -> bool:
-    return any(e.what in ("fault", "killed") and since <= e.at <= until for e in facts.events)
+    return any(e.what in ("fault", "killed") and since <= e.at <= until for e in facts.deeds)
 
 
 PAUSE_SLACK_S = 3.0

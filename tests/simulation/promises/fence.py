@@ -11,13 +11,13 @@ from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Violation, f
 def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
     """No act towards the target once a look at the source could have shown a write past the fence."""
     fences = fences_of(facts)
-    for e in facts.events:
+    for e in facts.deeds:
         what = forward(facts, e)
         if what is not None and not any(f.at <= e["began"] < f.until for f in fences):
             yield Violation("fence", f"{e.who} {what} while no fence is in force", e.at)
     for fence in fences:
         late = sorted(a.at for a in facts.appended.values() if fence.past(a))
-        for e in facts.events:
+        for e in facts.deeds:
             what = forward(facts, e)
             if what is None or not fence.at <= e["began"] < fence.until:
                 continue
@@ -43,7 +43,7 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
 def _being_lifted(facts: Facts, at: float) -> bool:
     """Whether producers were on their way back then: the DENY goes first, and its deletion may have been lost to the
     one who asked for it."""
-    rows = [e for e in facts.events if e.what == "row" and e.at <= at]
+    rows = [e for e in facts.deeds if e.what == "row" and e.at <= at]
     last = {e["step"]: e["state"] for e in rows if e["step"] in ("freeze", "rollback")}
     return last.get("freeze") == "undoing" or last.get("rollback") == "intended"
 
@@ -67,7 +67,7 @@ def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
         ("deny_removed", "create_acls", ("switch_producers", "switch_consumer")),
     ):
         for hand in facts.hand(name):
-            held = any(c.what == "call" and c["method"] == method and c.at < hand.at for c in facts.events)
+            held = any(c.what == "call" and c["method"] == method and c.at < hand.at for c in facts.deeds)
             e = _next(facts, hand, method, acts) if hand["did"] and held else None
             if e is not None and e.at > hand.at + LOOK_S:
                 yield Violation("unmended", f"{e['step']} while {name} was not mended for {e.at - hand.at:.0f} s", e.at)
@@ -75,7 +75,7 @@ def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
 
 def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Event | None:
     """The first of these acts after a hand; None where it was mended before, or something else is in the way."""
-    for e in facts.events:
+    for e in facts.deeds:
         if e.at <= hand.at:
             continue
         if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == method):
@@ -90,7 +90,7 @@ def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Even
 def nothing_open_at_the_fence(facts: Facts) -> Iterator[Violation]:
     """No fence is on record while a transaction is open on the source: its records would come behind it."""
     fences, since = {f.at: f for f in fences_of(facts)}, dict[str, Event]()
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "transaction":
             since.pop(e.who, None)
             if e["state"] == "open":

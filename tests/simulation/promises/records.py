@@ -61,7 +61,7 @@ def _still_to_come(facts: Facts, end: Event, group: str, place: str | None, reco
     committed = end["commits"].get((group, record["topic"], record["partition"]))
     passed = committed is not None and committed > record["offset"]
     # On a way back that was given up half-way it is the other way round.
-    back = any(e.what == "row" and e["step"].startswith("back") for e in facts.events)
+    back = any(e.what == "row" and e["step"].startswith("back") for e in facts.deeds)
     ways = {(facts.target, facts.source), (facts.target, None)}
     ways |= {(facts.source, facts.target), (facts.source, None)} if back else set()
     if (record["topic"], place) in ways:
@@ -74,7 +74,7 @@ def own_duplicates(facts: Facts) -> Iterator[Violation]:
     for group, events in facts.delivered.items():
         disturbed = [
             e.at
-            for e in facts.events
+            for e in facts.deeds
             if (e.what in ("crashed", "rebalanced") and str(e.who).startswith(f"{group}-"))
             or (e.what == "hand" and e["hand"] in ("group_reset", "commits_expired", "seeds_expired", "source_remade"))
             or (e.what == "hand" and e["hand"] == "consumer_stall")
@@ -96,10 +96,10 @@ def nobody_is_rewound(facts: Facts) -> Iterator[Violation]:
     for group, events in facts.delivered.items():
         back = [
             e.at
-            for e in facts.events
+            for e in facts.deeds
             if e.what == "row" and e["step"].startswith("back") and e["step"].endswith(f".switch_consumer:{group}")
         ]
-        resets = [e.at for e in facts.events if e.what == "hand" and e["hand"] in ("group_reset", "commits_expired")]
+        resets = [e.at for e in facts.deeds if e.what == "hand" and e["hand"] in ("group_reset", "commits_expired")]
         if not back or any(at >= back[0] for at in resets):
             continue
         before = {(e["topic_id"], e["partition"], e["offset"]) for e in events if e.at < back[0]}
@@ -117,7 +117,7 @@ def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
             for a in facts.appended.values()
             if a["topic_id"] == fence.topic_id and a["offset"] < fence.offsets.get(a["partition"], 0)
         ]
-        for e in facts.events:
+        for e in facts.deeds:
             what = forward(facts, e)
             if what is None or not fence.at <= e["began"] < fence.until:
                 continue
@@ -147,7 +147,7 @@ def nothing_unread_at_release(facts: Facts) -> Iterator[Violation]:
 
 def released_have_read(facts: Facts) -> Iterator[Violation]:
     """A member that is released leaves its topic only when it has read what lies there."""
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "left" and e["released"] and e["unread"]:
             yield Violation("unread", f"{e.who} left {e['topic']} with {e['unread']} record(s) unread", e.at)
 

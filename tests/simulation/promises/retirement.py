@@ -13,12 +13,12 @@ USED_S = 12.0
 
 def deletions(facts: Facts) -> list[Event]:
     """Each time when the product deleted the topic that is the source."""
-    calls = (e for e in facts.events if e.what == "call" and e["method"] == "delete_topic" and e["outcome"] == "ok")
+    calls = (e for e in facts.deeds if e.what == "call" and e["method"] == "delete_topic" and e["outcome"] == "ok")
     return [e for e in calls if e.get("topic") == facts.source]
 
 
 def _clocks_are_right(facts: Facts) -> bool:
-    odd = any(e.what == "fault" and e["fault"].kind == "clock_step" for e in facts.events)
+    odd = any(e.what == "fault" and e["fault"].kind == "clock_step" for e in facts.deeds)
     return not odd and not facts.start.get("skew")
 
 
@@ -26,7 +26,7 @@ def deleted_when_done_and_due(facts: Facts) -> Iterator[Violation]:
     """The source alone is deleted, of a migration that is done, once its time and its retention have passed."""
     fences = [f for f in fences_of(facts) if f.until == float("inf")]
     switched = [
-        e.at for e in facts.events if e.what == "row" and (e["step"], e["state"]) == ("switch_producers", "done")
+        e.at for e in facts.deeds if e.what == "row" and (e["step"], e["state"]) == ("switch_producers", "done")
     ]
     keep = max(facts.start.get("retire_after_s", 0.0), facts.start.get("retention_s", 0.0))
     for e in deletions(facts):
@@ -43,7 +43,7 @@ def deleted_as_approved(facts: Facts) -> Iterator[Violation]:
     if "retire.approve" not in required(facts):
         return
     for e in deletions(facts):
-        said = [a for a in facts.events if a.what == "answered" and a["question"] == "retire.approve" and a.at <= e.at]
+        said = [a for a in facts.deeds if a.what == "answered" and a["question"] == "retire.approve" and a.at <= e.at]
         if not said or said[-1]["said"] != "yes" or str(e["topic_id"]) not in said[-1]["shown"]:
             yield Violation("retired", f"{e.who} deleted the source without a yes to that", e.at)
 
@@ -53,7 +53,7 @@ def screamed_before(facts: Facts) -> Iterator[Violation]:
     since: float | None = None
     gone, least = {id(e) for e in deletions(facts)}, facts.start.get("scream_s", 0.0) - 1.0
     least = least if _clocks_are_right(facts) else 0.0
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "row" and e["step"] == "scream_test":
             since = (e.at if since is None else since) if e["state"] == "intended" else None
         elif id(e) in gone and (since is None or e.at - since < least):
@@ -68,7 +68,7 @@ def nobody_used_it(facts: Facts) -> Iterator[Violation]:
         if faulty(facts, seen, e.at):
             continue
         came = [h.at for h in facts.hand("reader_returns") if h.at < seen]
-        left = [x.at for x in facts.events if x.what == "reader_left" and came and x.at > came[-1]]
+        left = [x.at for x in facts.deeds if x.what == "reader_left" and came and x.at > came[-1]]
         if came and not (left and left[0] < e["began"]):
             yield Violation(
                 "retired", f"{e.who} deleted the source, which a group has read since {came[-1]:.0f} s", e.at
@@ -83,7 +83,7 @@ def nobody_used_it(facts: Facts) -> Iterator[Violation]:
 
 def cancelled_is_cancelled(facts: Facts) -> Iterator[Violation]:
     """Whoever is asked to let everybody in again deletes nothing and shuts nobody out."""
-    for e in facts.events:
+    for e in facts.deeds:
         asked = ".let_in_again." in e.who or ".retirement_cancelled." in e.who
         if asked and e.what == "call" and e["method"] in ("delete_topic", "create_acls"):
             yield Violation("retired", f"{e.who} was to let everybody in again, and sent {e['method']}", e.at)
@@ -91,7 +91,7 @@ def cancelled_is_cancelled(facts: Facts) -> Iterator[Violation]:
 
 def let_in_again(facts: Facts) -> Iterator[Violation]:
     """In the end nobody is kept from reading a source that is there; nothing is left on the name of one that is not."""
-    end, screams = facts.end, [e for e in facts.events if e.what == "row" and e["step"] == "scream_test"]
+    end, screams = facts.end, [e for e in facts.deeds if e.what == "row" and e["step"] == "scream_test"]
     if end is None or not screams or end["state"] not in ("done", "retired") or end.get("closed"):
         return
     left = [op for op in end.get("denied", ()) if op == "READ" or end["state"] == "retired"]

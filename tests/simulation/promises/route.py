@@ -54,7 +54,7 @@ def admits_by_the_route(facts: Facts) -> Iterator[Violation]:
     However long it slept: what it takes then could be acknowledged behind the fence.
     """
     gone = [h.at for h in facts.hand("route_gone")]
-    routes = [e for e in facts.events if e.what == "route"]
+    routes = [e for e in facts.deeds if e.what == "route"]
     at = [e.at for e in routes]
     for e in facts.events:
         if e.what != "admitted":
@@ -121,8 +121,8 @@ def goes_on_unarmed(facts: Facts) -> Iterator[Violation]:
     """A route that cannot be read stops nobody while nothing is armed."""
     for hand in facts.hand("route_unreadable"):
         begins, ends = hand.at + UNARMED_S, min(hand.at + hand["amount"], hand.at + 60.0)
-        armed = [e["armed"] for e in facts.events if e.what == "route" and e.at <= hand.at + 1.0]
-        moved = [e for e in facts.events if e.what in ("crashed", "quiet", "healed") and hand.at - 30 < e.at < ends]
+        armed = [e["armed"] for e in facts.deeds if e.what == "route" and e.at <= hand.at + 1.0]
+        moved = [e for e in facts.deeds if e.what in ("crashed", "quiet", "healed") and hand.at - 30 < e.at < ends]
         others = [h for h in facts.hands if h is not hand and hand.at - 210 < h.at < ends]
         if ends - begins < 15.0 or (armed and armed[-1]) or moved or others:
             continue
@@ -135,7 +135,7 @@ def goes_on_unarmed(facts: Facts) -> Iterator[Violation]:
 def points_count_in_time(facts: Facts) -> Iterator[Violation]:
     """A point that is stamped after the end of the pause moves nobody."""
     before = facts.source
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what != "route":
             continue
         points, before = e["active"] == facts.target != before, e["active"]

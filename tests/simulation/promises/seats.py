@@ -11,7 +11,7 @@ from tests.simulation.promises.facts import FRESH_S, Facts, Violation
 def one_run_at_a_time(facts: Facts) -> Iterator[Violation]:
     """A run changes nothing of topics that the journal has given to another migration."""
     holder: dict[str, tuple[str, float]] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "holds":
             holder[e["topic"]] = (e["migration"], e.at)
         elif e.what == "call" and e["outcome"] == "ok" and e["port"] in ("admin", "routes") and e.get("migration"):
@@ -33,7 +33,7 @@ ACT_SLACK_S = 1.5
 def old_epochs_write_nothing(facts: Facts) -> Iterator[Violation]:
     """A row is written under the newest epoch of its migration alone."""
     newest: dict[str, int] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "epoch":
             newest[e["migration"]] = e["epoch"]
         elif e.what == "row" and e["epoch"] < newest.get(e["migration"], 0):
@@ -51,8 +51,8 @@ def sends_while_seated(facts: Facts) -> Iterator[Violation]:
         return
     until: dict[str, float] = {}
     created_late: dict[str, str] = {}
-    odd = {e.who for e in facts.events if e.what == "fault" and e["fault"].kind == "clock_step"}
-    for e in facts.events:
+    odd = {e.who for e in facts.deeds if e.what == "fault" and e["fault"].kind == "clock_step"}
+    for e in facts.deeds:
         if e.what == "seat":
             until[e.who] = e["until"]
         elif e.what == "call" and e["port"] in ("admin", "routes") and e.who in until and e.who not in odd:
@@ -67,7 +67,7 @@ def sends_while_seated(facts: Facts) -> Iterator[Violation]:
 def one_seat(facts: Facts) -> Iterator[Violation]:
     """Nobody takes the seat of another before its time is over, or it is given free."""
     held: dict[str, tuple[str, float]] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "seat":
             who, until = held.get(e["migration"], ("", 0.0))
             if who not in ("", e.who) and e.at < until:
@@ -88,7 +88,7 @@ def _goes_forward(e: Event) -> bool:
 def over_is_over(facts: Facts) -> Iterator[Violation]:
     """A migration that has ended goes no further, unless its run takes its topics anew."""
     ended: dict[str, str] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "state":
             ended.pop(e["migration"], None)
             if e["state"] != "open" and not e["active"]:
@@ -101,7 +101,7 @@ def over_is_over(facts: Facts) -> Iterator[Violation]:
 
 def resuming_goes_back(facts: Facts) -> Iterator[Violation]:
     """Whoever is asked to resume on the source does nothing towards the target."""
-    for e in facts.events:
+    for e in facts.deeds:
         if _goes_forward(e) and ".resume" in e["by"]:
             yield Violation("resume", f"{e['by']} was to resume on the source, and begins {e['step']}", e.at)
 

@@ -6,6 +6,7 @@ Only what rules look at is kept of journal rows; the rest of a row (offsets, ACL
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -26,9 +27,11 @@ _VIEW: Final = TypeAdapter(View)
 
 def dump(view: View) -> dict[str, Any]:
     """Plain values for JSON."""
-    found: dict[str, Any] = _VIEW.dump_python(view, mode="json")
-    for row in found["record"]["steps"].values():
-        row["data"] = {k: v for k, v in row["data"].items() if k in KEPT}
+    steps = {
+        name: replace(row, data={k: v for k, v in row.data.items() if k in KEPT})
+        for name, row in view.record.steps.items()
+    }
+    found: dict[str, Any] = _VIEW.dump_python(replace(view, record=replace(view.record, steps=steps)), mode="json")
     return found
 
 

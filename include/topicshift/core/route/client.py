@@ -223,7 +223,7 @@ class RouteClient:
 
     def ack(self, now: Now, offsets: Mapping[int, int] | None = None) -> Outgoing | None:
         """The acknowledgement to write now: something changed, or a heartbeat is due. None if neither."""
-        what = (self.status, self.epoch, self.topic, self.armed, self.brokers.least(now) is not None)
+        what = (self.status, self.epoch, self.topic, self.armed, self.brokers.is_known)
         pause = RETRY_S if self._said is None else self.timing.heartbeat_s
         if (what == self._said or self._said is None) and self._said_at and elapsed(self._said_at, now) < pause:
             return None

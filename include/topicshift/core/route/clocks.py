@@ -58,6 +58,11 @@ class BrokerTime:
             if latest[1] >= latest[0]:
                 self._most.append(latest[1])
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the brokers' time."""
+        return bool(self._least)
+
     def least(self, now: Now) -> int | None:
         """The brokers' time is at least this; None while nothing is known."""
         return math.floor(now.boot * 1000 + max(self._least)) if self._least else None

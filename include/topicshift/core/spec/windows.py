@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 _A_DAY = datetime(2024, 1, 1)  # a leap year, so that 29 February comes
@@ -47,11 +48,21 @@ class Schedule:
         later as the clocks are put forward; at one that comes twice, the second time, or both times where the cron
         names every hour.
         """
-        return next(
-            Opening(opens, opens + self.duration - budget, opens + self.duration)
-            for opens in _openings(self.cron, self.timezone, now - self.duration)
-            if opens + self.duration - budget > now
-        )
+        known = _last_found(self, budget)
+        if not known or not known[0][0] <= now < known[0][1].last:
+            found = next(
+                Opening(opens, opens + self.duration - budget, opens + self.duration)
+                for opens in _openings(self.cron, self.timezone, now - self.duration)
+                if opens + self.duration - budget > now
+            )
+            known[:] = [(now, found)]
+        return known[0][1]
+
+
+@lru_cache(maxsize=16)
+def _last_found(schedule: Schedule, budget: timedelta) -> list[tuple[datetime, Opening]]:
+    """The opening that was found last, and since when it is the first: every look asks, and cron is slow."""
+    return []
 
 
 def _openings(cron: str, timezone: str, since: datetime) -> Iterator[datetime]:
