@@ -18,8 +18,8 @@ import greenlet
 
 T = TypeVar("T")
 
-BASE = datetime(2026, 3, 1, 2, 0, tzinfo=UTC)
-"""The moment at which every simulated run begins."""
+BASE = datetime(2026, 3, 29, 0, 58, tzinfo=UTC)
+"""The moment at which every simulated run begins: two minutes before Berlin puts its clocks forward."""
 BASE_MS = int(BASE.timestamp() * 1000)
 
 

@@ -69,10 +69,12 @@ _SHOWN_BY: dict[str, Wish] = {
     "forward.plan_current": Wish(calm=True, hands=("plan_changes",)),
     "forward.source_is_planned": Wish(calm=True, hands=("source_remade@create_target",)),
     "forward.retention_long_enough": Wish(calm=True),
+    "forward.window_open": Wish(calm=True, window=True),
     "forward.gate": Wish(calm=True, hands=("producer_stall@create_target",)),
     "forward.retention_holds": Wish(calm=True, hands=("retention_put_back@fence", "consumer_stall@fence")),
     "forward.retention_put_back": Wish(calm=True),
     "forward.fenced_again": Wish(calm=True, hands=("stray_write_source@wide_deny",)),
+    "forward.source_stood_still": Wish(calm=True, hands=("stray_write_source@prove_order",)),
     "forward.strays_accepted": Wish(
         calm=True, hands=("stray_write_source@switch_consumer:g0", "stray_write_source@switch_consumer:g1")
     ),
@@ -124,7 +126,6 @@ LEFT_OUT: dict[str, str] = {
     "forward.policy_allows": "no installation of the simulator has a policy; unit tests hold the rule",
     "forward.policy_still_allows": "as forward.policy_allows",
     "retire.policy_allows_deletion": "as forward.policy_allows",
-    "forward.window_open": "no spec of the simulator has a window; unit tests hold the rule",
     "retire.already_retired": "only_finished refuses a migration that is retired, as one that is not done",
     "forward.pause_kept": "nobody pauses or postpones here; unit tests hold the rules of a hold",
     "forward.postponement_kept": "as forward.pause_kept",
@@ -352,6 +353,15 @@ _mutant(
     ),
     20,
     hands=("seeds_forgotten",),
+)
+
+_mutant(
+    "missed window forgotten",
+    "participants stay armed from a window that was missed to the next one",
+    _swap("topicshift.acts.window.disarm_all", lambda ctx: None),
+    calm=True,
+    window=True,
+    hands=("producer_stall@create_target",),
 )
 
 # ------------------------------------------------------------------------------------------------ the way back

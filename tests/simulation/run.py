@@ -18,20 +18,21 @@ from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.words import Act
 from topicshift.core.errors import NotFound, TopicshiftError
-from topicshift.core.spec.io import spec_from_params
+from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim
 from topicshift.testing.fake_journal import FakeEvidence
 
 from . import checker, orchestra
 from .faults import Faulty, Injector
 from .kernel import BASE, InlineExecutor, Kernel, OutOfTime, Process, SimClock, drive
-from .manual import ManualConsumer, ManualProducer, back_by_hand
+from .manual import ManualProducer, back_by_hand
 from .people import People
 from .retirement import RetirementRun, cancel, retire
 from .routes import RouteOf
 from .runbook import Operator
 from .scenario import Scenario
 from .simports import SimExecutor, SimJournal, SimReader, SimVerifier, describe_call, order_verdict
+from .specs import IMPACT, SimContext, spec_of
 from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
 
 SAFETY_S = 280.0
@@ -50,11 +51,6 @@ BY_HAND: dict[str, Callable[[MigrationContext], Any]] = {"retirement_cancelled":
 """What a person may do about a retirement."""
 READ_S, IDLE_S = 600.0, 40.0
 """At the end of a run groups read on for so long, and no longer than so long after the last record."""
-BASE_IMPACT: dict[str, Any] = {
-    "topic": SOURCE, "records": 1000, "keyed_records": 1000, "null_keys": 0, "empty_keys": 0,
-    "top_keys": [{"key": "h:1", "share": 0.01}],
-    "candidates": [{"partitions": n, "max_partition_share": 0.4} for n in (3, 4, 5)], "findings": [],
-}  # fmt: skip
 
 
 @dataclass
@@ -111,38 +107,9 @@ class Simulation:
         return made
 
     @cached_property
-    def spec(self) -> Any:
+    def spec(self) -> Spec:
         """The spec that this migration follows."""
-        shape, how = self.scenario.shape, self.scenario.approvals
-        return spec_from_params(
-            {
-                "source": SOURCE,
-                "target": TARGET,
-                "partitions": shape.target_partitions,
-                "cutover": shape.order,
-                "freeze_budget": f"{shape.budget_s}s",
-                "approvals": {
-                    "plan": how,
-                    "freeze": how,
-                    "certificate": how,
-                    "retire": how if shape.retire_after_s else "required",
-                },
-                **self._retire_when(),
-                "producers": [
-                    {"name": p.name, "principal": p.principal, "kind": _kind(p)} for p in self.world.producers
-                ],
-                "consumers": [
-                    {"name": c.name, "group": c.group, "kind": _kind(c), "stored_offsets": "none"}
-                    for c in self.world.consumers
-                ],
-            }
-        )
-
-    def _retire_when(self) -> dict[str, Any]:
-        shape = self.scenario.shape
-        if not shape.retire_after_s:
-            return {}
-        return {"retire": {"after": f"{shape.retire_after_s}s", "scream_test": f"{shape.scream_s}s"}}
+        return spec_of(self.scenario, self.world)
 
     def context(self, process: Process, owner: str) -> MigrationContext:
         """The context of one process that acts for an owner; opens the migration where it has to."""
@@ -157,7 +124,7 @@ class Simulation:
         ports.verifier = self._wrap(
             self.verifiers.setdefault(row.migration_id, SimVerifier(self.world)), "verifier", process
         )
-        return MigrationContext(
+        return SimContext(
             ports=ports,
             row=row,
             claim=claim,
@@ -224,14 +191,15 @@ class Simulation:
         migration = ctx.row.migration_id
         if act is Act.MEASURE_IMPACT:
             ctx.clock.sleep(3.0)
-            ctx.write("impact.json", json.dumps(BASE_IMPACT))
+            ctx.write("impact.json", json.dumps(IMPACT))
         elif act is Act.START_VERIFIER:
             self.verifiers[migration].begin()
         elif act is Act.PROVE_ORDER:
+            fence = self._fence_file(migration)
+            verdict = order_verdict(self.world, fence)  # Spark fixes the ends that it reads to when it starts
             ctx.clock.sleep(3.0)
-            ctx.write(
-                "order_proof.json", json.dumps({"verdict": order_verdict(self.world, self._fence_file(migration))})
-            )
+            told = {} if fence is None else {"fence_offsets": fence["fence_offsets"]}
+            ctx.write("order_proof.json", json.dumps({"verdict": verdict, **told}))
 
     def _fence_file(self, migration: str) -> Any:
         data = self.evidence.read(migration, "fence.json")
@@ -243,8 +211,9 @@ class Simulation:
 
     def note(self, who: str, what: str, text: str) -> None:
         """A line of a process's log."""
-        if text.startswith("START BY HAND on "):
-            topic = text.removeprefix("START BY HAND on ").split(":", 1)[0]
+        _, by_hand, where = text.partition("START BY HAND on ")
+        if by_hand:
+            topic = where.split(":", 1)[0]
             self._by_hand_at = self.kernel.now + BY_HAND_S
             self.kernel.after(BY_HAND_S, lambda: back_by_hand(self.world, topic))
         if self.said.get(who) != text:
@@ -272,7 +241,8 @@ class Simulation:
               groups=[c.group for c in self.world.consumers], required=required,
               calm=not self.scenario.parts and not self.scenario.skew, skew=self.scenario.skew,
               retire_after_s=shape.retire_after_s, scream_s=shape.scream_s,
-              retention_s=max(0, shape.retention_ms) / 1000)  # fmt: skip
+              retention_s=max(0, shape.retention_ms) / 1000,
+              windows=shape.window and [(at, at + shape.window.open_s) for at in shape.window.opens])  # fmt: skip
         self.world.begin()
         for hand in self.scenario.hands:
             if hand.after:
@@ -343,22 +313,21 @@ class Simulation:
         return True
 
     def all_over(self) -> bool:
-        rows = self.journal.find(source=SOURCE)
         if self._asked_back is not None and self.kernel.now < self._asked_back + ASKED_BACK_S:
             return False
-        if self.kernel.now <= self._by_hand_at:
+        if self.kernel.now <= self._by_hand_at or self._retirement_due:
             return False
-        return (
-            bool(rows)
-            and all(r.state != "open" and not r.active for r in rows)
-            and all(r.state not in ("running", "failing") for r in (*self.runs, *self.retirements))
-            and not self._retirement_due
-        )
+        if any(r.state in ("running", "failing") for r in (*self.runs, *self.retirements)):
+            return False
+        rows = self.journal.find(source=SOURCE)
+        return bool(rows) and all(r.state != "open" and not r.active for r in rows)
 
     def _watch_milestones(self) -> float | None:
         for row in self.journal.find(source=SOURCE):
-            for step in self.journal.steps(row.migration_id):
-                for hand in self._milestones.pop(step.step, []):
+            seat = self.journal.seat(row.migration_id)
+            names = [s.step for s in self.journal.steps(row.migration_id)] + ([seat.act] if seat is not None else [])
+            for name in names:
+                for hand in self._milestones.pop(name, []):
                     self._last_hand = max(self._last_hand, self.kernel.now + hand.at + 1.0)
                     self.kernel.after(hand.at, lambda hand=hand: self._lay_on(hand))
         return -1.0 if not self._milestones or self.healed else None
@@ -551,10 +520,6 @@ class Simulation:
             return "closed, with what is left named"
         resumed = any(s.step == "freeze" and s.state == "undone" for s in self.journal.steps(row.migration_id))
         return f"{row.state}, resumed on the source" if resumed and row.state == "failed" else row.state
-
-
-def _kind(app: Any) -> str:
-    return "manual" if isinstance(app, ManualProducer | ManualConsumer) else "route"
 
 
 def _place(consumer: Any) -> str | None:

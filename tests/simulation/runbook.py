@@ -13,6 +13,9 @@ from .retirement import cancel, retire
 if TYPE_CHECKING:
     from .run import Simulation
 
+WINDOW_S = 150.0
+"""For so long after all was healed a migration that waits for its window is left alone."""
+
 STUCK_S = 75.0
 """A migration of which nothing changes for so long after all was healed gets the operator's next attempt."""
 
@@ -35,6 +38,7 @@ class Operator:
             self._close,
         ]
         self._stands: set[tuple[str, str, str]] = set()
+        self._begun = self._sim.kernel.now
         self._since = self._sim.kernel.now - STUCK_S
         self._sim.kernel.every(5.0, self._operate)
 
@@ -47,6 +51,8 @@ class Operator:
         if stands != self._stands:
             self._since = self._sim.kernel.now if self._stands else self._since
             self._stands = stands
+        if self._sim.scenario.shape.window is not None and self._sim.kernel.now < self._begun + WINDOW_S:
+            self._since = self._sim.kernel.now
         if self._sim.kernel.now - self._since < STUCK_S:
             return None
         if not self._attempts:

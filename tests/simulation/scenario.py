@@ -7,10 +7,23 @@ from dataclasses import dataclass, field, replace
 
 from . import faults as port_faults
 from .faults import Fault
-from .world import APP_FAULTS, HANDS, Hand, Shape
+from .world import APP_FAULTS, HANDS, Hand, Shape, Window
 
 GOES_BACK = 0.15
 """Share of scenarios in which somebody goes back once everything has moved."""
+
+IN_WINDOWS = 0.1
+"""Share of scenarios whose freeze may begin in a maintenance window alone."""
+
+_EVERY_3_MIN = tuple(range(-60, 3600, 180))
+WINDOWS = (
+    Window("*/3 * * * *", "UTC", 40, _EVERY_3_MIN),
+    Window("*/3 * * * *", "Europe/Berlin", 80, _EVERY_3_MIN),
+    # On this night clocks go from 2 to 3 at second 120: what is to begin at 2 begins at 3 then.
+    Window("0 2 * * *", "Europe/Berlin", 480, (120,)),
+    Window("0 * * * *", "Europe/Berlin", 480, (120,)),
+)
+"""Windows that a scenario may have."""
 
 MILESTONES = (
     "create_target",
@@ -21,7 +34,8 @@ MILESTONES = (
     "switch_consumer:g1",
     "wide_deny",
 )
-"""Journal rows that a hand may wait for, so that it falls into the part of a run where it matters."""
+"""Journal rows (or acts that are under way) that a hand may wait for, so that it falls into the part of a run where it
+matters."""
 
 RETIREMENT = ("scream_test", "scream_test", "delete_source")
 """The same for the retirement."""
@@ -95,6 +109,8 @@ class Wish:
     """Fault kinds that are added to each scenario (``kind`` or ``kind@port.method``)."""
     retire: bool | None = None
     """Whether the source is retired afterwards; None: as the seed has it."""
+    window: bool = False
+    """A freeze may begin in a window alone, and controllers move every producer."""
 
 
 ANY = Wish()
@@ -127,6 +143,11 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
     retires = more.random() < 0.3 if wish.retire is None else wish.retire
     if retires:
         shape = _retired(more, shape)
+    times = random.Random(f"window {seed}")
+    if wish.window or (wish == ANY and times.random() < IN_WINDOWS):
+        shape = replace(
+            shape, window=times.choice(WINDOWS), manual_producers=shape.manual_producers * (not wish.window)
+        )
     base = Scenario(seed, shape, approvals=rng.choice(("required", "auto", "auto")))
     if wish.calm and not (wish.hands or wish.kinds):
         return base

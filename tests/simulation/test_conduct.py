@@ -137,6 +137,10 @@ FENCED = row(30.0, "fence", fence={"topic_id": "A", "offsets": {0: 2}})
 BACK: Line = (11.0, "person", "answered", {"question": "rollback.approve", "said": "yes", "shown": "{}"})
 
 
+MISSED: dict[str, Any] = {"windows": [(0.0, 20.0), (180.0, 220.0)]}
+WAITS: Line = (30.0, "run1", "note", {"kind": "waits", "text": "the window is closed"})
+
+
 def transaction(at: float, state: str) -> Line:
     return at, "nightly", "transaction", {"topic_id": "A", "state": state}
 
@@ -184,6 +188,9 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("begins_as_shown", [GO_PLAN, go(until=1.0), BEGUN], GO),
     ("begins_as_shown", [GO_PLAN, go(), BEGUN, RESUMED, row(60.0, "freeze", "intended")], GO),
     ("begins_as_shown", [GO_PLAN, go(), BEGUN, call(13.0, method="create_acls", denies=["User:x"])], GO),
+    ("begins_in_its_window", [*PREPARED, BEGUN], {"windows": [(60.0, 100.0)]}),
+    ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "arm"), WAITS], MISSED),
+    ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "lengthen_retention"), WAITS], MISSED),
     ("nothing_open_at_the_fence", [transaction(20.0, "open"), FENCED], {}),
     ("deleted_when_done_and_due", [FENCED, SCREAM, call(140.0, **GONE)], RETIRE),
     ("deleted_when_done_and_due", [*DONE, SCREAM, call(140.0, **GONE)], RETIRE | {"retire_after_s": 150.0}),
@@ -257,6 +264,16 @@ def test_a_freeze_that_begins_on_its_own_go_is_not_blamed() -> None:
     assert "begins_as_shown" not in judge(*shown, *again, **GO)
     assert "begins_as_shown" not in judge(GO_PLAN, go(), late, BEGUN, **GO), "a no to another question"
     assert "begins_as_shown" not in judge(BEGUN), "nobody has to be asked"
+
+
+def test_a_freeze_in_its_window_and_a_missed_one_that_is_put_back_are_not_blamed() -> None:
+    opened, armed, loose = state(1.0, "open"), row(5.0, "arm"), row(70.0, "arm", "undone")
+    assert judge(*PREPARED, BEGUN, ENDED, windows=[(0.0, 20.0)]) == set()
+    assert "begins_in_its_window" not in judge(*PREPARED, BEGUN), "there is no window"
+    assert judge(opened, armed, WAITS, loose, **MISSED) == set()
+    assert judge(opened, armed, WAITS, windows=[(0.0, 20.0), (60.0, 400.0)]) == set(), "the next one has opened"
+    assert judge(opened, armed, **MISSED) == set(), "nobody was there to look"
+    assert judge(opened, armed, WAITS, hand(9.0, "run_paused"), **MISSED) == set(), "somebody took the run away"
 
 
 STEP = SimpleNamespace(kind="clock_step")

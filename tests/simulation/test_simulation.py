@@ -17,6 +17,12 @@ def test_a_calm_migration_is_done(order: str, retire: bool, outcome: str) -> Non
     assert (tally.failed, dict(tally.outcomes)) == ({}, {outcome: 8})
 
 
+def test_a_calm_migration_waits_for_its_window() -> None:
+    """Also for one at an hour that summer time leaves out."""
+    tally = campaign(1, 8, wish=Wish(calm=True, window=True, retire=False))
+    assert (tally.failed, dict(tally.outcomes)) == ({}, {"done": 8})
+
+
 @pytest.mark.parametrize("first", range(1, 201, 40))
 def test_no_promise_is_broken(first: int) -> None:
     assert campaign(first, 40).failed == {}

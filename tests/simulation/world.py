@@ -19,6 +19,17 @@ SOURCE, TARGET = "orders", "orders-v2"
 
 
 @dataclass(frozen=True)
+class Window:
+    """A maintenance window as a spec has it. ``opens``: the seconds of the run at which it does, worked out by hand."""
+
+    cron: str
+    timezone: str
+    open_s: int
+    """A freeze may begin for so long after it opens; it stays open for the budget of a freeze longer."""
+    opens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Shape:
     """What a world is made of; drawn from the seed."""
 
@@ -39,6 +50,8 @@ class Shape:
     """The source is retired so long after the switch; 0: never."""
     scream_s: int = 0
     retention_ms: int = 86_400_000
+    window: Window | None = None
+    """Freezes begin in this window alone."""
 
 
 class World:

@@ -189,15 +189,17 @@ class DrainTaker:
         self.world.known_lost = lost_now(snapshot)
         doubts = in_doubt(snapshot)
         idle = self._idle(snapshot, {d.group for d in doubts}) if second_sample else []
-        again = asyncio.create_task(self._second_sample(idle))
+        again = asyncio.create_task(self._second_sample(idle)) if idle else None
         try:
             tails = await self._tails(self._ranges(doubts))
             snapshot = replace(snapshot, tails=tails)
             # Judged while the second sample is waited for: it can change the name of a state, and no verdict.
             certificate = certify(snapshot, valid_for_s=self.config.valid_for_s, issued_by=self.issued_by)
-            await again
+            if again is not None:
+                await again
         finally:
-            again.cancel()
+            if again is not None:
+                again.cancel()
         return with_moves(certificate, snapshot, {g: self.world.moved[g] for g in idle if self.world.moved.get(g)})
 
     def _ranges(self, doubts: Sequence[Doubt]) -> list[TailRange]:
@@ -220,7 +222,7 @@ class DrainTaker:
 
     async def _second_sample(self, groups: Sequence[str]) -> None:
         """Ask the commits of these groups once more and note which moved. The verdict keeps to the first sample."""
-        if not groups or self.config.second_sample_s <= 0:
+        if self.config.second_sample_s <= 0:
             return
         since = (self.now() - self._read_at).total_seconds() if self._read_at is not None else 0.0
         await asyncio.sleep(max(0.0, self.config.second_sample_s - max(0.0, since)))

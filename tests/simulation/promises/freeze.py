@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.history import Event
 from tests.simulation.kernel import BASE
-from tests.simulation.promises.facts import LOOK_S, Facts, Violation, faulty
+from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Violation, faulty
 
 END_SLACK_S = 20.0
 """Added to the budget before a freeze that nothing disturbs has to be at its end: one act, looked at and told again."""
@@ -30,7 +30,7 @@ WATCH_S = 60.0 + 2 * END_SLACK_S
 def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
     """A freeze that nothing disturbs is switched, or resumed on the source, within its budget."""
     begun: dict[str, float] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "end":
             rows = list(begun)
         elif e.what == "row" and e["step"] in ("freeze", "switch_producers"):
@@ -47,7 +47,7 @@ def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
 
 
 def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
-    inside = [e for e in facts.events if since <= e.at <= end.at]
+    inside = [e for e in facts.deeds if since <= e.at <= end.at]
     if any(e.what in ("fault", "killed") for e in inside) or facts.start.get("skew"):
         return
     hands = [e for e in facts.hands if e.who == "person" and since - PAUSED_S <= e.at <= end.at]
@@ -63,7 +63,7 @@ def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
     """No freeze begins before participants follow closely, records live long enough, and people have stopped theirs."""
     rows: dict[str, str] = {}
     stopped = "stop_producers.fence" not in facts.start.get("required", ())
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "answered" and e["question"] == "stop_producers.fence":
             stopped = e["said"] == "yes"
         if e.what != "row":
@@ -80,7 +80,7 @@ def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
 def hanging_is_aborted_first(facts: Facts) -> Iterator[Violation]:
     """No producer is stopped while a transaction hangs on the source that nobody will ever end."""
     since: float | None = None
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "hand" and e["hand"] == "transaction_hangs" and e["did"]:
             since = e.at
         elif e.what == "call" and e["method"] == "abort_transaction" and e["outcome"] == "ok":
@@ -96,7 +96,7 @@ def carries_out_the_plan_of_now(facts: Facts) -> Iterator[Violation]:
     """The target is not made by a plan that was overtaken by what somebody did to the source."""
     planned = 0.0
     hands = [h.at for h in facts.hand("partition_added_source")]
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "plan":
             planned = e.at
         elif e.what == "call" and e["method"] == "create_topic" and e["outcome"] == "ok":
@@ -109,7 +109,7 @@ def stops_nobody_for_another_source(facts: Facts) -> Iterator[Violation]:
     """No freeze begins on a source that has other partitions than the plan was made for, or was made again since."""
     planned, row = 0.0, ""
     hands = [h.at for h in facts.hand("partition_added_source", "source_remade")]
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "plan":
             planned = e.at
         elif e.what == "row" and e["step"] == "freeze":
@@ -131,7 +131,7 @@ def begins_as_shown(facts: Facts) -> Iterator[Violation]:
     said: dict[str, str] = {}
     plan, row, begun = None, "", dict[str, int]()
     shown: dict[str, Any] | None = None
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "plan":
             plan = e["plan_hash"]
         elif e.what == "asked" and e["question"] == GO:
@@ -158,6 +158,48 @@ def _second_of(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp() - BASE.timestamp()
 
 
+MISSED_S = 60.0
+"""Within this time after a window closed, what was prepared for the freeze is put back: a task looks every 24 s."""
+
+
+def begins_in_its_window(facts: Facts) -> Iterator[Violation]:
+    """A freeze begins only while a window is open in which it can end, by the clock of the product."""
+    windows = facts.start.get("windows")
+    if not windows or any(e.what == "fault" and e["fault"].kind == "clock_step" for e in facts.deeds):
+        return
+    off, row = LOOK_S + abs(facts.start.get("skew") or 0.0), ""
+    for e in facts.deeds:
+        if e.what != "row" or e["step"] != "freeze":
+            continue
+        open_ = any(opens - off <= e.at <= last + off for opens, last in windows)
+        begins = e["state"] == "intended" and row in ("", "undone")
+        if begins and not open_ and not faulty(facts, e.at - FRESH_S, e.at):
+            yield Violation("window", f"a freeze begins at {e.at:.0f} s, and no window is open: {windows[:5]}", e.at)
+        row = e["state"]
+
+
+def missed_windows_leave_nothing(facts: Facts) -> Iterator[Violation]:
+    """A window that closes before a freeze began leaves nobody armed, and the retention as it was, until the next.
+
+    Where its run stands, and nobody looks at it, that waits for whoever goes on with it.
+    """
+    windows = facts.start.get("windows") or ()
+    if any(e.what in ("fault", "killed") for e in facts.deeds) or any(h.who == "person" for h in facts.hands):
+        return
+    for _, last in windows:
+        at = last + MISSED_S
+        if facts.end is None or at > facts.end.at or any(o <= at and last < c for o, c in windows):
+            continue
+        looks = [e.at for e in facts.deeds if e.what == "note" and e["kind"] == "waits" and last < e.at < at - LOOK_S]
+        rows = {e["step"]: e["state"] for e in facts.deeds if e.what == "row" and e.at <= at}
+        state = [e["state"] for e in facts.deeds if e.what == "state" and e.at <= at]
+        if state[-1:] != ["open"] or rows.get("freeze", "undone") != "undone":
+            continue
+        left = [step for step in ("arm", "lengthen_retention") if rows.get(step, "undone") != "undone"]
+        if left and looks:
+            yield Violation("window", f"the window closed at {last:.0f} s, and of it is left: {', '.join(left)}", at)
+
+
 def resumes_wholly(facts: Facts) -> Iterator[Violation]:
     """A freeze counts as resumed when its fence is lifted and no producer that lives stands still any more."""
     fence, said = "undone", dict[str, Event]()
@@ -178,7 +220,7 @@ def resumes_wholly(facts: Facts) -> Iterator[Violation]:
 def resumes_end(facts: Facts) -> Iterator[Violation]:
     """A freeze that is being resumed, and that nothing disturbs, is over soon."""
     since: dict[str, float] = {}
-    for e in facts.events:
+    for e in facts.deeds:
         if e.what == "end":
             for at in since.values():
                 if e.at - at > GONE_S and not faulty(facts, at, e.at):
@@ -193,8 +235,8 @@ def one_freeze_a_try(facts: Facts) -> Iterator[Violation]:
     """A process that was at work when the freeze was resumed begins no other one by itself."""
     ended: dict[str, float] = {}
     ahead = abs(facts.start.get("skew") or 0.0) + 1.0
-    odd = {e.who for e in facts.events if e.what == "fault" and e["fault"].kind == "clock_step"}
-    for e in facts.events:
+    odd = {e.who for e in facts.deeds if e.what == "fault" and e["fault"].kind == "clock_step"}
+    for e in facts.deeds:
         if e.what != "row" or e["step"] != "freeze":
             continue
         if e["state"] == "undone":
@@ -209,6 +251,8 @@ RULES = (
     freezes_end_in_time,
     freezes_begin_prepared,
     begins_as_shown,
+    begins_in_its_window,
+    missed_windows_leave_nothing,
     hanging_is_aborted_first,
     carries_out_the_plan_of_now,
     stops_nobody_for_another_source,
