@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import subprocess
 import sys
@@ -92,6 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--classes", default="", help="of these classes alone, separated by commas")
     parser.add_argument("--folder", type=Path, help="keep everything here, one folder a part; a report is left in it")
     args = parser.parse_args(argv)
+    logging.getLogger("kafka").setLevel(logging.WARNING)  # it tells of every connection
     names = [n for n in args.classes.split(",") if n]
     if unknown := set(names) - set(ALL_CLASSES):
         parser.error(f"no such class of faults: {', '.join(sorted(unknown))}. There are: {', '.join(ALL_CLASSES)}")
