@@ -129,11 +129,7 @@ def triggered_twice(part: Part, rng: random.Random) -> Struck:
     """A second run on the same source, which has to be refused; and one more advancer beside the others."""
     part.claim_again()
     extra = part.one_more()
-
-    def enough() -> None:
-        extra.over = True
-
-    return Struck((), extra.name, enough)
+    return Struck((), extra.name, lambda: extra.end(10.0))
 
 
 # ------------------------------------------------------------------------------------------------ applications
