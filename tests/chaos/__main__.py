@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +71,12 @@ def parts_of(folder: Path) -> list[dict[str, Any]]:
     return latest(json.loads(line) for line in lines)
 
 
+def next_part(folder: Path, seed: int) -> int:
+    """The first part of this seed that has no result in the folder."""
+    done = {p["part"] for p in parts_of(folder) if p["seed"] == seed}
+    return next(n for n in itertools.count() if n not in done)
+
+
 def plan_of(folder: Path, seed: int, number: int, names: Sequence[str], faults: int) -> list[Planned]:
     """What is to strike a part: what struck it before in this folder, else what has struck others least so far."""
     known = parts_of(folder)
@@ -87,12 +95,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200, help="stop once so many have struck, in all of the folder")
     parser.add_argument("--each", type=int, default=7, help="faults that are planned for each migration")
-    parser.add_argument("--part", type=int, help="the first migration; by default the one after the last in the folder")
+    parser.add_argument("--part", type=int, help="the first migration; by default those without a result in the folder")
     parser.add_argument("--only", help="this one migration", action="store_true")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further migration after so long")
     parser.add_argument("--classes", default="", help="of these classes alone, separated by commas")
     parser.add_argument("--folder", type=Path, help="keep everything here, one folder a part; a report is left in it")
     args = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces and small disks are removed then, too
     logging.getLogger("kafka").setLevel(logging.WARNING)  # it tells of every connection
     names = [n for n in args.classes.split(",") if n]
     if unknown := set(names) - set(ALL_CLASSES):
@@ -106,8 +115,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _row(args: argparse.Namespace, folder: Path, names: Sequence[str]) -> bool:
     began, broken, text = time.monotonic(), False, ""
-    done = [p["part"] + 1 for p in parts_of(folder) if p["seed"] == args.seed]
-    number = max(done, default=0) if args.part is None else args.part
+    number = next_part(folder, args.seed) if args.part is None else args.part
     while time.monotonic() - began < args.minutes * 60:
         planned = plan_of(folder, args.seed, number, names, args.each)
         at = folder / f"{args.seed}-{number}-{time.strftime('%H%M%S')}"
@@ -117,7 +125,7 @@ def _row(args: argparse.Namespace, folder: Path, names: Sequence[str]) -> bool:
             file.write(json.dumps(result) + "\n")
         known = parts_of(folder)
         text = write_report(known, folder / "report.md")
-        number += 1
+        number = next_part(folder, args.seed) if args.part is None else number + 1
         if args.only or sum(sum(p["struck"].values()) for p in known) >= args.faults:
             break
     print(text)

@@ -30,10 +30,10 @@ AWAY = (AirflowError, httpx.HTTPError)
 """Airflow does not answer at this moment."""
 
 SOONER = {
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "25",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
 }
-"""Airflow tries a task again soon after its worker has died."""
+"""Airflow tries a task again soon after its worker has died; an API server that comes back is no death."""
 
 RUN_ENDS_S = 120.0
 """Within this time after its migration has ended the run has ended as well."""

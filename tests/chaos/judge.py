@@ -23,6 +23,8 @@ WRITES_S = 60.0
 ANSWERS = (0, 3, 4, 75, 130)
 """Exit codes with which a command or an application may end by itself."""
 
+EVIDENCE = ("plan.json", "impact.json", "before.json", "fence.json", "order_proof.json")
+
 SPOILS = ("source_made_again",)
 """Hands that destroy records, so that nobody can deliver them any more."""
 
@@ -261,6 +263,18 @@ def done_is_proven(facts: Facts) -> Iterator[Violation]:
         yield Violation("unproven", f"done without {', '.join(missing)}")
 
 
+def evidence_is_whole(facts: Facts) -> Iterator[Violation]:
+    """A migration that is done has its evidence, each file whole, also where the disk was full for a while."""
+    if facts.end["state"] != "done":
+        return
+    there = set(facts.end["evidence"])
+    missing = [name for name in EVIDENCE if name not in there]
+    if not any(name.startswith("drain_certificate") for name in there):
+        missing.append("drain_certificate*.json")
+    if missing:
+        yield Violation("evidence", f"done, and missing or torn: {', '.join(missing)}")
+
+
 def made_again_is_not_done(facts: Facts) -> Iterator[Violation]:
     """A source that was made again under a migration cannot have been migrated."""
     made = facts.when("create_target", "done")
@@ -385,6 +399,7 @@ RULES: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     source_is_read_first,
     fence_holds,
     done_is_proven,
+    evidence_is_whole,
     made_again_is_not_done,
     one_owner,
     producers_are_not_left_stopped,

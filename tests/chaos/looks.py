@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.history import Event
@@ -18,6 +21,16 @@ def rows_of(kind: str, data: Mapping[str, Any], t: float) -> Iterable[Event]:
         if record:
             told["offsets"] = {str(p): o for p, o in record["fence_offsets"].items()}
         yield Event(t, "journal", "row", told)
+
+
+def whole_files(folder: Path) -> list[str]:
+    """Names of the JSON files in a folder that can be read to their end."""
+    out = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(ValueError):
+            json.loads(path.read_bytes())
+            out.append(path.name)
+    return out
 
 
 def records_of(config: Mapping[str, Any], topics: Iterable[str]) -> Iterable[dict[str, Any]]:

@@ -21,7 +21,7 @@ from tests.chaos.draw import Planned
 from tests.chaos.faults import CLASSES, Class, Heal, NotNow
 from tests.chaos.history import Writer, read
 from tests.chaos.judge import SLACK_S, WRITES_S, Violation, judge
-from tests.chaos.looks import records_of, rows_of
+from tests.chaos.looks import records_of, rows_of, whole_files
 from tests.chaos.parts import GROUPS, PRODUCERS, Applications, Cluster, Minded
 
 from lab.rights import allow, consumer_rights, grant, producer_rights
@@ -37,8 +37,8 @@ PROGRESS_S = 90.0
 """Within this time after a fault was healed applications and migration have gone on, and the next one may strike."""
 HEAD_S = 15.0
 """For so long a new row of the journal is demanded as well; a Spark job may take longer."""
-MOMENT_S = 180.0
-"""A fault whose moment has not come within this time is given up."""
+MOMENT_S = 120.0
+"""A fault whose moment has not come within this time strikes without it, where it can."""
 STRUCK_S = 20.0
 """A fault that finds nothing to strike is given up after this time, and another one has its turn."""
 ENDS_S = 420.0
@@ -259,12 +259,13 @@ class Part:
     def _strike(self, planned: Planned) -> bool:
         """Wait for progress and for its moment, strike, and heal; False where the migration is over before."""
         self._demand_progress(planned)
-        if planned.moment and not self._until(
+        came = not planned.moment or self._until(
             lambda: self.over or self._has_begun(planned.moment), MOMENT_S, f"{planned.moment} for {planned.name}"
-        ):
-            return not self.over
+        )
         if self.over:
             return False
+        if not came and self.classes()[planned.name].moments:
+            return True  # before, it would find nothing to strike
         self._wait(planned.wait_s)
         one, deadline = self.classes()[planned.name], time.monotonic() + STRUCK_S
         while True:
@@ -453,7 +454,7 @@ class Part:
         why = self.why or str(shown.get("waits_for") or "") or (reasons or [""])[-1]
         self.history.add(
             "end", state=row.state, active=row.active, why=why, left=self.left, audit=audit, acls=self._acls(),
-            configs=self._configs(self.source), named=self._named(),
+            configs=self._configs(self.source), named=self._named(), evidence=whole_files(self.evidence),
         )  # fmt: skip
 
     def _named(self) -> list[list[int]]:

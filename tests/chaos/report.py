@@ -12,6 +12,9 @@ from tests.chaos.worlds import ALL_CLASSES, WORLDS
 FOUND = Path(__file__).with_name("FOUND.md")
 """What runs have found so far, and what was mended; written by hand."""
 
+FAULTS, MIGRATIONS, AFTER, EACH = 200, 30, 20, 5
+"""A full run: faults, migrations, faults after the switch, and how often each class has struck."""
+
 RULES = {"lost": "lost", "out of order": "order", "producers left stopped beyond the budget": "stopped"}
 """The promises that are counted in the first lines, by the judge's name of their rule."""
 
@@ -41,6 +44,7 @@ def write_report(parts: Sequence[Result], path: Path) -> str:
         + ", ".join(f"{rules[rule]} {words}" for words, rule in RULES.items())
         + f"; {len(broken)} broken promises of any kind.",
         "",
+        *_missing(parts, struck),
         *_outcomes(parts),
         "",
         "| class | struck | what it is |",
@@ -64,6 +68,26 @@ def write_report(parts: Sequence[Result], path: Path) -> str:
         text += "\n" + FOUND.read_text()
     path.write_text(text)
     return text
+
+
+def _missing(parts: Sequence[Result], struck: Counter[str]) -> list[str]:
+    """How far it is from a full run, in words; nothing for one."""
+    after = sum(int(p["after_switch"]) for p in parts)
+    short = [
+        f"{have} of {wanted} {what}"
+        for what, have, wanted in (
+            ("faults", struck.total(), FAULTS),
+            ("migrations", len(parts), MIGRATIONS),
+            ("faults after the switch", after, AFTER),
+        )
+        if have < wanted
+    ]
+    rare = [name for name in ALL_CLASSES if struck[name] < EACH]
+    if rare:
+        short.append(f"{len(ALL_CLASSES) - len(rare)} of {len(ALL_CLASSES)} classes have struck {EACH} times")
+    if not short:
+        return []
+    return [f"**This is no full run yet**: {', '.join(short)}. `make chaos FAULTS={FAULTS}` goes on with it.", ""]
 
 
 def _outcomes(parts: Sequence[Result]) -> list[str]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from tests.chaos import judge as rules
-from tests.chaos.__main__ import parts_of, plan_of
+from tests.chaos.__main__ import next_part, parts_of, plan_of
 from tests.chaos.draw import MOMENTS, draw
 from tests.chaos.history import Event, Writer, read
 from tests.chaos.judge import judge
+from tests.chaos.looks import whole_files
 from tests.chaos.report import write_report
 from tests.chaos.worlds import ALL_CLASSES, ORDERS, WORLDS, order_of, world_of
 
@@ -53,6 +54,7 @@ def history() -> Events:
     out.append(Event(12.0, "world", "healed", {}))
     out.append(Event(19.0, "advance-0", "ended", {"code": -9, "said": ""}))
     end = {"state": "done", "active": False, "why": "", "left": [], "audit": 0, "named": []}
+    end["evidence"] = [*rules.EVIDENCE, "drain_certificate-ledger.json"]
     wide = {**DENY, "principal": "User:*"}
     out.append(Event(91.0, "world", "end", {**end, "acls": [ALLOW, wide], "configs": CONFIGS}))
     return sorted(out, key=lambda e: e.t)
@@ -129,6 +131,14 @@ PLANTED: dict[str, tuple[Callable[[Events], Events], Callable[..., Any]]] = {
     "nothing was proven": (
         lambda e: without(e, "row", lambda x: x["step"] == "order_proof"),
         rules.done_is_proven,
+    ),
+    "a file of the evidence was torn": (
+        lambda e: changed(e, "end", evidence=["plan.json", "drain_certificate.json"]),
+        rules.evidence_is_whole,
+    ),
+    "there is no drain certificate": (
+        lambda e: changed(e, "end", evidence=list(rules.EVIDENCE)),
+        rules.evidence_is_whole,
     ),
     "the source was made again": (
         lambda e: fault(more(e, 20.0, "journal", "state", state="done", active=False), 8.0, "source_made_again"),
@@ -258,6 +268,19 @@ def test_every_world_has_both_orders_and_a_class_only_where_it_can_strike() -> N
     assert {row.partition(":")[0] for row in MOMENTS if row} <= {str(row) for row in Row}
 
 
+def test_a_torn_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / "fence.json").write_text('{"a": 1}')
+    (tmp_path / "plan.json").write_text('{"a": ')
+    assert whole_files(tmp_path) == ["fence.json"]
+
+
+def test_a_run_goes_on_with_parts_that_have_no_result(tmp_path: Path) -> None:
+    assert next_part(tmp_path, 1) == 0
+    lines = [json.dumps({"seed": seed, "part": n, "struck": {}}) for seed, n in ((1, 0), (1, 2), (2, 1))]
+    (tmp_path / "parts.jsonl").write_text("\n".join(lines) + "\n")
+    assert (next_part(tmp_path, 1), next_part(tmp_path, 2)) == (1, 0)
+
+
 def test_a_part_that_is_repeated_has_the_same_faults_and_counts_once(tmp_path: Path) -> None:
     first = plan_of(tmp_path, 1, 3, (), 7)
     told = {"seed": 1, "part": 3, "world": "airflow", "cutover": "producers_first", "commit": "c", "state": "done"}
@@ -270,4 +293,5 @@ def test_a_part_that_is_repeated_has_the_same_faults_and_counts_once(tmp_path: P
     assert plan_of(tmp_path, 1, 3, (), 7) == first
     assert f"| `{first[0].name}` | 2 |" in write_report(parts_of(tmp_path), tmp_path / "report.md")
     text = write_report(results[:1], tmp_path / "report.md")
+    assert "no full run yet**: 1 of 200 faults, 1 of 30 migrations, 1 of 20 faults after the switch, 0 of" in text
     assert "1 lost, 0 out of order, 0 producers left stopped beyond the budget" in text
