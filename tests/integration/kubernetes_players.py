@@ -6,6 +6,8 @@ Each has its kinds as a minimal CRD at the real API server, and looks as often a
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -17,6 +19,7 @@ from topicshift.core.errors import NotFound, TopicshiftError
 KINDS = {
     "scaledobjects.keda.sh": ("ScaledObject", "v1alpha1"),
     "applications.argoproj.io": ("Application", "v1alpha1"),
+    "rollouts.argoproj.io": ("Rollout", "v1alpha1"),
     "kustomizations.kustomize.toolkit.fluxcd.io": ("Kustomization", "v1"),
 }
 Json = dict[str, Any]
@@ -36,7 +39,15 @@ def install(ask: Ask, until: Callable[[Callable[[], Any], str], Any]) -> None:
                 "group": group,
                 "scope": "Namespaced",
                 "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-                "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+                "versions": [
+                    {
+                        "name": version,
+                        "served": True,
+                        "storage": True,
+                        "schema": schema,
+                        "subresources": {"status": {}},
+                    }
+                ],
             },
         }
         ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
@@ -92,6 +103,58 @@ def keda(ask: Ask, namespace: str) -> Callable[[], None]:
                     ask("PUT", path, {**seen, "spec": {**seen["spec"], "replicas": wanted}})
 
     return look
+
+
+def rollouts(ask: Ask, namespace: str, held: set[str]) -> Callable[[], None]:
+    """Argo Rollouts: a ReplicaSet for each template, the new one promoted at once, or never where it is ``held``.
+
+    A paused one is left alone; while a template is not promoted, it is the old one whose pods are scaled.
+    """
+    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+
+    def look() -> None:
+        for one in ask("GET", f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts", None)["items"]:
+            if not one["spec"].get("paused"):
+                play(one)
+
+    def play(one: Json) -> None:
+        name, status = one["metadata"]["name"], one.get("status") or {}
+        current = hashlib.sha256(json.dumps(one["spec"]["template"], sort_keys=True).encode()).hexdigest()[:9]
+        stable = status.get("stableRS", current) if name in held else current
+        for pod_hash in (current, stable):
+            with contextlib.suppress(Conflict):
+                ask("POST", sets, _set_of(one, pod_hash))
+        for each in ask("GET", sets, None)["items"]:
+            if each["metadata"]["ownerReferences"][0]["uid"] != one["metadata"]["uid"]:
+                continue
+            wanted = one["spec"]["replicas"] if each["metadata"]["name"] == f"{name}-{stable}" else 0
+            if each["spec"]["replicas"] != wanted:
+                path = f"{sets}/{each['metadata']['name']}"
+                ask("PUT", path, {**each, "spec": {**each["spec"], "replicas": wanted}})
+        now = {"observedGeneration": str(one["metadata"]["generation"]), "currentPodHash": current, "stableRS": stable}
+        now["phase"] = "Healthy" if stable == current else "Paused"
+        if now != status:
+            path = f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts/{name}/status"
+            ask("PUT", path, {**one, "status": now})
+
+    return look
+
+
+def _set_of(one: Json, pod_hash: str) -> Json:
+    name, template = one["metadata"]["name"], deepcopy(one["spec"]["template"])
+    labels = {**template["metadata"]["labels"], "rollouts-pod-template-hash": pod_hash}
+    template["metadata"]["labels"] = labels
+    owner = {"apiVersion": one["apiVersion"], "kind": "Rollout", "name": name, "uid": one["metadata"]["uid"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"{name}-{pod_hash}",
+            "labels": labels,
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def gitops(ask: Ask, path: str, awake: Callable[[], bool]) -> Callable[[], None]:

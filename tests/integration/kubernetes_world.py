@@ -68,12 +68,14 @@ class Namespace:
         body = {"replicas": count, "selector": {"matchLabels": labels}, "template": template, **spec}
         if kind == "StatefulSet":
             body["serviceName"] = name
-        thing = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
-        return self.create(f"apps/v1/{kind.lower()}s", thing)
+        version = "argoproj.io/v1alpha1" if kind == "Rollout" else "apps/v1"
+        thing = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": body}
+        return self.create(f"{version}/{kind.lower()}s", thing)
 
     def autoscaler(self, kind: str, name: str, **spec: Any) -> str:
         """An HPA of a workload."""
-        ref = {"apiVersion": "apps/v1", "kind": kind, "name": name}
+        version = "argoproj.io/v1alpha1" if kind == "Rollout" else "apps/v1"
+        ref = {"apiVersion": version, "kind": kind, "name": name}
         metric = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
         body = {"scaleTargetRef": ref, "metrics": [{"type": "Resource", "resource": metric}], **spec}
         thing = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}}

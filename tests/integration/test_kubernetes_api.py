@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.kubernetes_players import gitops, install, keda, playing
+from tests.integration.kubernetes_players import gitops, install, keda, playing, rollouts
 from tests.integration.kubernetes_world import NOBODY, USER, Namespace, ask_of, path_of, rules_of_the_page
 from tests.unit.kubernetes_contract import CONTRACT, Case, objects
 
@@ -58,10 +58,12 @@ def others(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Non
 class Place:
     """A workload of a namespace, and the controller that asks with the rights of the page."""
 
-    def __init__(self, shop: Namespace, kind: str = "Deployment", count: int = 2, ask: Ask | None = None) -> None:
+    def __init__(
+        self, shop: Namespace, kind: str = "Deployment", count: int = 2, ask: Ask | None = None, **spec: Any
+    ) -> None:
         self.shop, self.kind = shop, kind
         env = [{"name": "KAFKA_TOPIC", "value": SOURCE}]
-        self.path = shop.workload(kind, "checkout", SLEEPS, count, container={"env": env})
+        self.path = shop.workload(kind, "checkout", SLEEPS, count, container={"env": env}, **spec)
         self.count = count
         self.who = Participant("checkout", "producer", "kubernetes", settings=self.settings())
         self.use(ask or shop.ask)
@@ -288,6 +290,39 @@ def test_without_both_annotations_keda_would_scale_it_up(others: None, shop: Nam
     assert p.count == 2
 
 
+# ------------------------------------------------------------------------------------------------------ rollouts
+
+
+def test_a_rollout_is_moved_there_and_back(others: None, shop: Namespace) -> None:
+    held = set[str]()
+    with playing(rollouts(shop.admin, shop.namespace, held)):
+        p = Place(shop, "Rollout", strategy={"canary": {"steps": [{"setWeight": 20}]}})
+        p.ready()
+        shop.keep(p.path)
+        p.to(TARGET)
+        assert shop.differs() == {"checkout spec.template.spec.containers.0.env.0.value"}
+        p.to(SOURCE)
+        assert shop.differs() == set()
+
+
+def test_a_rollout_that_is_not_promoted_starts_no_pod_of_its_old_template(others: None, shop: Namespace) -> None:
+    held = set[str]()
+    with playing(rollouts(shop.admin, shop.namespace, held)):
+        p = Place(shop, "Rollout", strategy={"canary": {}})
+        p.ready()
+        held.add("checkout")
+        p.act("stop")
+        p.until("stopped", SOURCE)
+        p.act("point", TARGET)
+        shop.until(lambda: shop.get(p.path)["status"]["phase"] == "Paused", "it stays at a step")
+        with pytest.raises(Transient, match=r"not promoted yet.*promote --full checkout"):
+            p.controller.start(p.ctx, [p.who])
+        assert shop.get(p.path)["spec"]["replicas"] == 0 and shop.pods("checkout") == []
+        held.clear()
+        p.act("start")
+        p.until("running", TARGET)
+
+
 # -------------------------------------------------------------------------------------------------------- owners
 
 
@@ -374,7 +409,8 @@ def test_each_right_of_the_page_is_needed(others: None, plane: ControlPlane, tmp
     try:
         p = Place(shop)
         shop.create("v1/configmaps", {"metadata": {"name": "names"}, "data": {"topic": SOURCE}})
-        p.who = replace(p.who, settings=p.settings(topic_in="configmap:names/topic"))
+        more = {"workload": "Rollout/checkout"} if "rollouts" in RULES[rule]["resources"] else {}
+        p.who = replace(p.who, settings=p.settings(topic_in="configmap:names/topic", **more))
         missing = {(verb, resource) for resource in RULES[rule]["resources"][:1] for verb in RULES[rule]["verbs"]}
         text = p.able()
         assert all(f"its connection may not {verb} {resource}" in text for verb, resource in missing), text

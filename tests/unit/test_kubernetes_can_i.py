@@ -21,6 +21,8 @@ from topicshift.core.kubernetes import owners
 from topicshift.core.kubernetes.workload import BEFORE, path_of
 from topicshift.ports import Participant
 
+ROLLS = {"strategy": {"canary": {}}}
+
 
 @pytest.fixture
 def place() -> Place:
@@ -183,3 +185,33 @@ def test_wrong_names_and_a_server_that_does_not_answer_are_told_apart(place: Pla
     with pytest.raises(Unreadable, match=r"checkout: .*no answer"):
         place.able()
     assert place.state().status == "unknown" and "no answer" in place.state().reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "seen"),
+    [
+        ({"strategy": {"canary": {"steps": [{"setWeight": 20}]}}}, {}, ""),
+        ({"strategy": {"canary": {"steps": [{"setWeight": 20}, {"pause": {}}]}}}, {}, "its canary steps have pause"),
+        (
+            {"strategy": {"canary": {"steps": [{"setCanaryScale": {"replicas": 1}}]}}},
+            {},
+            "have setCanaryScale, which run",
+        ),
+        ({"strategy": {"blueGreen": {"activeService": "a"}}}, {}, "its strategy is not canary"),
+        ({"workloadRef": {"kind": "Deployment", "name": "x"}}, {}, "takes its pods from elsewhere"),
+        (
+            {},
+            {"pauseConditions": [{"reason": "CanaryPauseStep"}]},
+            "it is paused or aborted, so it ignores its replicas",
+        ),
+        ({}, {"abort": True}, "it is paused or aborted"),
+        ({}, {"phase": "Progressing"}, "its update is not finished (Progressing)"),
+        ({}, {"stableRS": "older"}, "its update is not finished (Healthy)"),
+    ],
+)
+def test_a_rollout_that_would_start_other_pods_is_refused(place: Place, spec: Any, status: Any, seen: str) -> None:
+    made = place.api.create(path_of("Rollout", SHOP, "canary"), labelled("canary", "Rollout", 2, **ROLLS))
+    made["spec"] |= spec
+    made["status"] |= status
+    able = place.able(Participant("canary", "producer", "kubernetes", settings=settings("canary", "Rollout")))
+    assert seen in able and (able == "") == (seen == "")

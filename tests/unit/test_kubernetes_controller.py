@@ -19,6 +19,7 @@ from tests.unit.kubernetes_place import (
     TARGET,
     Place,
     checkout,
+    labelled,
     ledger,
     settings,
 )
@@ -388,6 +389,25 @@ def test_a_stop_that_was_begun_is_gone_on_with_also_while_its_group_has_no_membe
         place.cluster.leave(GROUP, member)
     state = place.state(ledger)
     assert (state.status, state.topic) == ("running", SOURCE) and "is not put back yet" in state.reason
+
+
+def test_a_rollout_is_scaled_up_once_its_new_template_is_promoted(place: Place) -> None:
+    path = path_of("Rollout", SHOP, "canary")
+    made = place.api.create(path, labelled("canary", "Rollout", 2, strategy={"canary": {}}))
+    who = Participant("canary", "producer", "kubernetes", settings=settings("canary", "Rollout"))
+    before = place.specs()
+    place.api.held = {"canary"}
+    place.controller.stop(place.ctx, [who])
+    place.controller.point(place.ctx, [who], TARGET)
+    with pytest.raises(Transient, match=r"canary: its new template is not promoted yet.*promote --full canary -n shop"):
+        place.controller.start(place.ctx, [who])
+    assert place.api.objects[path]["spec"]["replicas"] == 0 and made["spec"]["replicas"] == 2
+    place.api.held = set()
+    place.api.reconcile()
+    place.controller.start(place.ctx, [who])
+    assert (place.state(who).status, place.state(who).topic) == ("running", TARGET)
+    place.to(SOURCE, who)
+    assert place.differs(before) == []
 
 
 # ----------------------------------------------------------------------------------------------------- words

@@ -16,15 +16,16 @@ from topicshift.core.errors import AccessDenied, NotFound, Refused, Transient
 from topicshift.core.kubernetes.workload import Json, notes_of, path_of, replicas
 
 _APIS = {"keda.sh": "v1alpha1", "argoproj.io": "v1alpha1", "kustomize.toolkit.fluxcd.io": "v1"}
-_WORKLOADS = ("deployments", "statefulsets")
+_WORKLOADS = ("deployments", "statefulsets", "rollouts")
 
 
 class FakeApiServer:
     """Objects by their path. ``on_call`` hears of each request before it is answered, and of each effect after it.
 
     ``on_change`` hears when pods may have changed. ``conflicts``: so many writes find that somebody else has written.
-    ``lingers`` and ``broken`` name workloads whose pods do not end, or do not become ready. ``denied``: pairs of a verb
-    and a resource. ``installed``: the API groups of others that it knows. ``dead``: it does not answer.
+    ``lingers`` and ``broken`` name workloads whose pods do not end, or do not become ready; ``held`` Rollouts that stay
+    at a step. ``denied``: pairs of a verb and a resource. ``installed``: the API groups of others that it knows.
+    ``dead``: it does not answer.
     """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
@@ -35,6 +36,7 @@ class FakeApiServer:
         self.lingers: set[str] = set()
         self.broken: set[str] = set()
         self.denied: set[tuple[str, str]] = set()
+        self.held: set[str] = set()
         self.installed = set(_APIS)
         self.dead = False
         self._count = 0
@@ -141,7 +143,15 @@ class FakeApiServer:
                 "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
                 "containerStatuses": [{"state": state}],
             }
+        before = one.get("status", {})
         one["status"] = {"observedGeneration": one["metadata"]["generation"], "replicas": wanted}
+        if "/rollouts/" in path:
+            current = str(one["spec"]["template"])
+            stable = before.get("stableRS", current) if name in self.held else current
+            phase = "Healthy" if stable == current else "Paused"
+            generation = str(one["metadata"]["generation"])
+            one["status"] |= {"observedGeneration": generation, "currentPodHash": current, "stableRS": stable}
+            one["status"]["phase"] = phase
 
     def _own(self, path: str) -> list[Json]:
         return [p for p in self.pods(path) if p["metadata"]["ownerReferences"] == [_owner(path)]]
@@ -173,7 +183,7 @@ def _ends(pod: Json) -> bool:
 def _owner(path: str) -> Json:
     """What controls the pods of a workload."""
     name = path.rsplit("/", 1)[1]
-    if "/deployments/" in path:
+    if "/statefulsets/" not in path:
         return {"kind": "ReplicaSet", "name": f"{name}-5d4", "controller": True}
     return {"kind": "StatefulSet", "name": name, "controller": True}
 

@@ -11,7 +11,7 @@ from topicshift.adapters.controllers.kubernetes_access import Access, settings_o
 from topicshift.adapters.controllers.plain import PlainController
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import AccessDenied, NotFound, SpecError, TopicshiftError, Transient, Unreadable
-from topicshift.core.kubernetes import scalers
+from topicshift.core.kubernetes import rollout, scalers
 from topicshift.core.kubernetes.workload import Before, Json, Pod, before_of, pointed, replicas, scaled
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
 
@@ -155,6 +155,11 @@ class KubernetesController(PlainController):
             if replicas(workload) == 0:
                 raise Transient("it has 0 replicas, and how many it had is not known; scale it as it was by hand")
             return
+        if access.kind == "Rollout" and not rollout.promoted(workload):
+            raise Transient(
+                "its new template is not promoted yet, and pods of the old one would be started; where it stays so: "
+                f"kubectl argo rollouts promote --full {access.name.partition('/')[2]} -n {access.settings.namespace}"
+            )
         for name, state in before.scalers.items():
             self._put_back(ctx, who, access, name, state)
 

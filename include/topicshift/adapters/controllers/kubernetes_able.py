@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from topicshift.adapters.controllers.kubernetes_access import Access
 from topicshift.core.errors import AccessDenied, NotFound, Unreadable
-from topicshift.core.kubernetes import owners, scalers
+from topicshift.core.kubernetes import owners, rollout, scalers
 from topicshift.core.kubernetes.workload import (
     RESOURCES,
     Json,
@@ -103,6 +103,8 @@ def _state(access: Access, workload: Json, migration: str) -> Iterator[str]:
         yield f"{access.name} wants 0 replicas; it has to run before it can be moved and put back as it was"
     if spec.get("paused"):
         yield f"{access.name} is paused, so its pods would not get the new topic; resume its rollout"
+    if access.kind == "Rollout":
+        yield from rollout.wrong(workload)
     strategy = spec.get("updateStrategy") or {}
     if (strategy.get("rollingUpdate") or {}).get("partition"):
         yield f"{access.name} updates in partitions, so some pods would keep the old topic; set its partition to 0"

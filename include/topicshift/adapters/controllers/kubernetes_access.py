@@ -46,7 +46,7 @@ class Access:
 
     @property
     def kind(self) -> str:
-        """Deployment or StatefulSet."""
+        """Deployment, StatefulSet or Rollout."""
         return self.settings.workload.partition("/")[0]
 
     @property

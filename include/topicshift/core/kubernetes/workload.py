@@ -1,4 +1,4 @@
-"""A workload (Deployment, StatefulSet) as its API server shows it: replicas, pods, where it names its topic. Pure."""
+"""A workload as its API server shows it: its replicas, its pods, and where it names its topic. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from topicshift.core.text import parse_json
 
 Json = dict[str, Any]
 
-RESOURCES = {"Deployment": ("apps", "v1", "deployments"), "StatefulSet": ("apps", "v1", "statefulsets")}
+RESOURCES = {
+    "Deployment": ("apps", "v1", "deployments"),
+    "StatefulSet": ("apps", "v1", "statefulsets"),
+    "Rollout": ("argoproj.io", "v1alpha1", "rollouts"),
+}
 """Kinds of workload that can be moved: API group, version and resource."""
 
 BEFORE = "topicshift/before"
@@ -250,12 +254,11 @@ def _why(status: Mapping[str, Any]) -> str:
 
 def foreign(pods: Sequence[Pod], kind: str, name: str) -> list[Pod]:
     """Pods that match the selector and that something else controls, or nobody."""
-    mine = f"{kind}/{name}" if kind != "Deployment" else f"ReplicaSet/{name}-"
-    return [p for p in pods if not (p.owner == mine or (kind == "Deployment" and _hashed(p.owner, mine)))]
-
-
-def _hashed(owner: str, mine: str) -> bool:
-    return owner.startswith(mine) and "-" not in owner.removeprefix(mine)
+    if kind == "StatefulSet":
+        return [p for p in pods if p.owner != f"{kind}/{name}"]
+    # Deployments and Rollouts have a ReplicaSet for each template, named after themselves and a hash.
+    mine = f"ReplicaSet/{name}-"
+    return [p for p in pods if not p.owner.startswith(mine) or "-" in p.owner.removeprefix(mine)]
 
 
 # ---------------------------------------------------------------------------------------------------- comparison

@@ -61,8 +61,8 @@ _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 class KubernetesSettings(Model):
     """Of kind ``kubernetes``: see ``docs/participants/kubernetes.md``."""
 
-    workload: str = Field(pattern=rf"^(Deployment|StatefulSet)/{_NAME}$")
-    """What runs it: ``Deployment/NAME`` or ``StatefulSet/NAME``."""
+    workload: str = Field(pattern=rf"^(Deployment|StatefulSet|Rollout)/{_NAME}$")
+    """What runs it: ``Deployment/NAME``, ``StatefulSet/NAME`` or ``Rollout/NAME``."""
     namespace: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     """Its namespace."""
     topic_in: str = Field(pattern=rf"^(env:[A-Za-z_.-][A-Za-z0-9_.-]*|args|configmap:{_NAME}/[-._A-Za-z0-9]{{1,253}})$")
