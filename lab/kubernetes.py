@@ -6,7 +6,6 @@ The programs are found through ``KUBEBUILDER_ASSETS``: a folder with ``etcd``, `
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import lzma
 import os
@@ -15,20 +14,21 @@ import shutil
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from lab.certificates import Authority
-from lab.ports_free import claim, release
+from lab.ports_free import claim, is_free, release
 from lab.process import GuardedProcess
 from lab.runfolder import write_private
 from topicshift.adapters.rest import Ask, Endpoint, asker
-from topicshift.core.errors import TopicshiftError
 
 VARIABLE = "KUBEBUILDER_ASSETS"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
@@ -40,7 +40,7 @@ CONTROLLERS = (
     "garbage-collector-controller",
     "horizontal-pod-autoscaler-controller",
 )
-_STARTS_S = 60.0
+_STARTS_S = 180.0
 
 
 def programs(cache: Path) -> dict[str, Path]:
@@ -183,6 +183,7 @@ class ControlPlane:
             controllers=",".join(CONTROLLERS),
             horizontal_pod_autoscaler_sync_period="1s",
         )
+        self._wait(lambda: not is_free(manager), "the controllers run")
 
     def _signing_keys(self) -> tuple[Path, Path]:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -197,10 +198,14 @@ class ControlPlane:
         self._children.append(child.start())
 
     def _ready(self) -> bool:
-        with contextlib.suppress(TopicshiftError):
-            # /readyz answers in plain words; an object of the API says more.
-            return bool(self.ask()("GET", "/api/v1/namespaces/default", None))
-        return False
+        """Whether the API server says that all of it is ready: its controllers end where they have to wait too long."""
+        found = self.endpoint()
+        request = Request(f"{self.url}/readyz", headers=found.headers())  # noqa: S310
+        try:
+            with urlopen(request, timeout=5, context=found.trust() if found.trust else None) as answer:  # noqa: S310
+                return bool(answer.status == 200)
+        except (OSError, HTTPException):
+            return False
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _STARTS_S
@@ -232,9 +237,3 @@ class ControlPlane:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def namespaced(kind: str, name: str, namespace: str, **more: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of the API with its name and namespace; ``more``: its other fields."""
-    version, _, kind = kind.rpartition("/")
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, **more}

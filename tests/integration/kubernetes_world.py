@@ -114,7 +114,7 @@ class Namespace:
             if d[-1] != "deployment.kubernetes.io/revision"
         }
 
-    def until(self, holds: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    def until(self, holds: Callable[[], Any], what: str, seconds: float = 150.0) -> Any:
         """Wait for something that the API server shows."""
         deadline = time.monotonic() + seconds
         while True:

@@ -25,7 +25,7 @@ from topicshift.core.kubernetes.workload import BEFORE
 from topicshift.ports import ControlContext, Participant, ParticipantState
 from topicshift.testing.fakes import FakeCluster
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.kubernetes]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.kubernetes]
 SOURCE, TARGET = "payments", "payments-v2"
 RULES = rules_of_the_page()
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]

@@ -23,7 +23,7 @@ from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import DrainTimedOut
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.kubernetes]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.kubernetes]
 APP = Path(__file__).parent / "plain_app.py"
 _numbers = itertools.count()
 
