@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WINDOW_S = 150.0
 """For so long after all was healed a migration that waits for its window is left alone."""
 
+OF_A_WINDOW = ("arm", "lengthen_retention")
+"""Rows that come and go with each window, and bring a migration that misses it no nearer to its end."""
+
 STUCK_S = 75.0
 """A migration of which nothing changes for so long after all was healed gets the operator's next attempt."""
 
@@ -47,11 +50,17 @@ class Operator:
         if self._sim.all_over():
             return -1.0
         # An act that is told again (arm, certify) is written down each time, and brings nothing nearer to its end.
-        stands = {(m, step, row.state) for m, rows in self._sim.journal._steps.items() for step, row in rows.items()}
+        windows = self._sim.scenario.shape.window is not None
+        stands = {
+            (m, step, row.state)
+            for m, rows in self._sim.journal._steps.items()
+            for step, row in rows.items()
+            if not (windows and step in OF_A_WINDOW)
+        }
         if stands != self._stands:
             self._since = self._sim.kernel.now if self._stands else self._since
             self._stands = stands
-        if self._sim.scenario.shape.window is not None and self._sim.kernel.now < self._begun + WINDOW_S:
+        if windows and self._sim.kernel.now < self._begun + WINDOW_S:
             self._since = self._sim.kernel.now
         if self._sim.kernel.now - self._since < STUCK_S:
             return None

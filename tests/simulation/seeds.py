@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .faults import Fault
-from .scenario import Mood, Scenario
+from .scenario import WINDOWS, Mood, Scenario
 from .world import Hand, Shape
 
 _SMALL = Shape(producers=1, groups=1)
@@ -210,6 +210,12 @@ KEPT: dict[str, Scenario] = {
             Mood(4.57388176259566),
         ),
         "auto",
+    ),
+    "a dead instance keeps the gate shut from one window to the next": Scenario(
+        11177,
+        Shape(instances=(1,), members=(2, 1), manual_groups=1, budget_s=120, window=WINDOWS[0]),
+        hands=(Hand("producer_crash", 0.6821073241097476, "create_target", 259.8346219687473),),
+        approvals="auto",
     ),
     "a command comes before there is a migration": Scenario(
         5878,
