@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.mirror import TYPE
+from topicshift.core.engine.need import BROKEN_OFF, RUN_ENDED, WENT_ON
 from topicshift.core.engine.words import MigrationState, Row, StepState, way_of
+from topicshift.core.errors import OwnershipLost
+from topicshift.core.rows import Claim
+from topicshift_airflow import airflow_api
 from topicshift_airflow.runtime import owner_alive
 
 if TYPE_CHECKING:
@@ -48,6 +53,29 @@ def find(opened: Journal, now: datetime) -> list[tuple[MigrationRow, str]]:
     return [(row, why) for row, why in judged if why]
 
 
+def note_ended(opened: Journal, row: MigrationRow) -> bool:
+    """Write down that the run of an open migration has ended, or is not known to Airflow any more; once.
+
+    Status tells it: nobody asks that run's questions, and nothing of it goes on by itself.
+    """
+    if row.state != MigrationState.OPEN or owner_alive(row.owner) is not False:
+        return False
+    dag_id, _, run_id = row.owner.partition("/")
+    last = opened.events(row.migration_id, {*BROKEN_OFF, WENT_ON})
+    if not last or last[-1].kind != RUN_ENDED:
+        claim = Claim(row.migration_id, row.epoch, row.owner)
+        said = {"owner": row.owner, "state": airflow_api.run_state(dag_id, run_id)}
+        opened.event(claim, RUN_ENDED, RESUME_DAG, said)
+    return True
+
+
+def note_all(opened: Journal) -> None:
+    """:func:`note_ended` for every migration."""
+    for row in opened.find():
+        with suppress(OwnershipLost):  # somebody has taken it over at this moment, so it goes on
+            note_ended(opened, row)
+
+
 def look(opened: Journal, migration_id: str, *, ask_airflow: bool = True) -> str | None:
     """``abandoned``, ``over`` where nothing is left to watch, or None: look again.
 
@@ -59,5 +87,5 @@ def look(opened: Journal, migration_id: str, *, ask_airflow: bool = True) -> str
         way = way_under_way(opened, row.migration_id)
         moved = opened.step(migration_id, way + Row.SWITCH_PRODUCERS)
         ended = (row.state != MigrationState.OPEN and not way) or (moved is not None and moved.state == StepState.DONE)
-        return "over" if ended or (ask_airflow and owner_alive(row.owner) is False) else None
+        return "over" if ended or (ask_airflow and note_ended(opened, row)) else None
     return "abandoned" if why else None

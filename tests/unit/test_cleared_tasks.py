@@ -19,7 +19,7 @@ from tests.unit.world import SOURCE, World
 
 from topicshift import cli
 from topicshift.acts.advance import advance
-from topicshift.core.engine.progress import waits_for
+from topicshift.core.engine.need import need
 from topicshift.core.engine.words import ORDER, Row, Step
 from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.operators import tasks
@@ -199,9 +199,10 @@ def test_a_freeze_that_ended_in_its_own_time_is_not_begun_again_by_the_same_try(
 
 def last_failure(world: Any) -> tuple[str, str]:
     """Task and error of the last failed step, which is also what `topicshift status` tells."""
-    events = [(e.kind, e.data) for e in world.journal.events(world.claim.migration_id)]
+    events = world.journal.events(world.claim.migration_id)
     said = world.events("step_failed")[-1]
-    assert f"{said['task']} failed with {said['error']}" in waits_for(world.record(), events)
+    found = need(world.record(), world.claim.owner, events, world.clock.now())
+    assert found.on == "person" and f"{said['task']} failed with {said['error']}" in found.what
     return said["task"], said["error"]
 
 

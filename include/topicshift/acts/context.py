@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.mirror import live, named_on
+from topicshift.core.engine.need import BROKEN_OFF, WENT_ON
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
@@ -390,14 +391,23 @@ class MigrationContext:
 
     @contextmanager
     def recorded(self, who: str) -> Iterator[None]:
-        """What fails inside is in the audit trail as a failed step of ``who``: a task, or a command."""
+        """What fails inside is in the audit trail as a failed step of ``who``: a task, or a command.
+
+        That somebody goes on after a failure is there as well: until then status says that nobody does.
+        """
         try:
+            self._goes_on(who)
             yield
         except OwnershipLost:
             raise
         except TopicshiftError as error:
             self.failed(who, error)
             raise
+
+    def _goes_on(self, who: str) -> None:
+        last = self.journal.events(self.row.migration_id, BROKEN_OFF | {WENT_ON})
+        if last and last[-1].kind != WENT_ON and self.row.state == MigrationState.OPEN:
+            self.event(WENT_ON, {"task": who})
 
     def failed(self, who: str, error: Exception) -> None:
         """Write a failed step to the audit trail, without hiding the failure if that fails as well."""

@@ -214,9 +214,11 @@ def record_question(ctx: MigrationContext, ask: Ask, subject: str, about: Mappin
         if row.state == StepState.INTENDED.value and row.data.get("about") == _plain(about):
             return
         ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
-    asked_at = ctx.clock.now().isoformat()
+    now = ctx.clock.now()
+    lasts = timeout_of(ask, about, ctx.memory.record or ctx.record(), now)
+    times = {"asked_at": now.isoformat(), "until": (now + lasts).isoformat()}
     trigger = {"triggered_by": ctx.triggered_by} if ctx.triggered_by else {}
-    ctx.journal.intend(ctx.claim, name, {"about": dict(about), "subject": headline, "asked_at": asked_at, **trigger})
+    ctx.journal.intend(ctx.claim, name, {"about": dict(about), "subject": headline, **times, **trigger})
     ctx.event("asked", {"act": ask.value, "subject": headline, "about": dict(about), "for": subject})
 
 

@@ -15,20 +15,16 @@ from topicshift.commands.common import (
     EXIT_UNKNOWN,
     answer,
     console,
-    escape,
     journal_option,
     kafka_options_if_wanted,
     open_journal,
     say,
 )
 from topicshift.commands.migration import rows_of
-from topicshift.core.errors import TopicshiftError
+from topicshift.core.errors import SpecError, TopicshiftError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from topicshift.adapters.journal import SqlJournal
-    from topicshift.core.engine.progress import Mark
     from topicshift.core.engine.view import FenceFact, Record, SourceFact, TargetFact, Unknown
     from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
 
@@ -36,36 +32,54 @@ _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-con
 
 
 @click.command(
-    help="Show migrations: those that are open, or one by its id or by one of its topics. The type of rollback is "
-    "computed live, so it needs a cluster. Where the journal cannot be read, the routes of the named cluster are shown."
+    help="Show migrations: those that are open, or one by its id or by one of its topics. A freeze that runs comes "
+    "first, then what waits for a person. The type of rollback is computed live, so it needs a cluster. Where the "
+    "journal cannot be read, the routes of the named cluster are shown."
 )
 @click.argument("migration", required=False)
 @click.option("--all", "everything", is_flag=True, help="Closed migrations too (without MIGRATION).")
+@click.option("--watch", is_flag=True, help="Show it again and again, in a terminal, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: seconds between two looks.",
+)
 @journal_option
 @kafka_options_if_wanted
 def command(
     migration: str | None,
     everything: bool,
+    watch: bool,
+    every: float,
     journal_url: str | None,
     kafka_config: dict[str, Any] | None,
     as_json: bool,
 ) -> int:
     """Exit code 0, or 4 if the cluster was named and could not be read."""
+    if watch and as_json:
+        raise SpecError("--watch is for a terminal, --json for a script. Give one of them; a script asks again itself.")
     dead = no_journal.why_dead(journal_url) if kafka_config is not None else None
     if dead is not None and kafka_config is not None:
         return no_journal.status(kafka_config, migration, dead, as_json=as_json)
     journal = open_journal(journal_url)
     admin = None
     try:
-        rows = _rows(journal, migration, everything)
         if kafka_config is not None:
             from topicshift.adapters.kafka.admin import KafkaAdmin
 
             admin = KafkaAdmin(kafka_config)
-        # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
-        silent = _why_not(admin.cluster) if admin is not None and rows else None
-        now = datetime.now(UTC)
-        found = [_describe(journal, row, admin, silent, now) for row in rows]
+
+        def look() -> Looked:
+            return _look(journal, admin, migration, everything)
+
+        if watch:
+            from topicshift.commands.status_view import watching
+
+            return watching(look, whole=migration is not None, every_s=every)
+        now, found = look()
     finally:
         journal.close()
         if admin is not None:
@@ -77,24 +91,36 @@ def command(
         if not everything:
             say("--all shows closed ones as well.")
     else:
+        from topicshift.commands.status_view import shown
+
         out = console()
-        if migration is None:
-            _table(found, out)
-        else:
-            for one in found:
-                _page(one, out)
+        for part in shown(found, whole=migration is not None):
+            out.print(part)
     unread = [m for m in found if m["rollback"]["type"] is None and kafka_config is not None]
     for one in unread:
         say(f"{one['migration']}: the type of rollback cannot be told: {one['rollback']['why']}")
     return EXIT_UNKNOWN if unread else EXIT_OK
 
 
+Looked = tuple[datetime, list[dict[str, Any]]]
+"""When it was looked, and what was seen of each migration."""
+
+
+def _look(journal: SqlJournal, admin: ClusterAdmin | None, wanted: str | None, everything: bool) -> Looked:
+    from topicshift.core.engine.need import urgency
+
+    rows = _rows(journal, wanted, everything)
+    # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
+    silent = _why_not(admin.cluster) if admin is not None and rows else None
+    now = datetime.now(UTC)
+    return now, sorted((_describe(journal, row, admin, silent, now) for row in rows), key=urgency)
+
+
 def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[MigrationRow]:
     if wanted is not None:
         return rows_of(journal, wanted)
     rows = [r for r in journal.find() if everything or r.active or r.state == "open"]
-    # What is open goes first, the newest last: that is where the eye ends up.
-    return sorted(rows, key=lambda r: (r.state == "open" and r.active, r.updated_at), reverse=True)
+    return sorted(rows, key=lambda r: r.updated_at, reverse=True)
 
 
 def _describe(
@@ -103,13 +129,14 @@ def _describe(
     from topicshift.acts.later import later_migration
     from topicshift.core.engine import progress
     from topicshift.core.engine.mirror import live
+    from topicshift.core.engine.need import need
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
     held = _record(row, steps)
     way_back, known = _rollback(held, admin, dead, lambda: later_migration(journal, row)), live(held)
     freeze = _freeze(known, now)
     marks = progress.marks(known)
-    step = progress.step_under_way(known)
+    step, waits = progress.step_under_way(known), need(known, row.owner, events, now)
     return {
         "migration": row.migration_id,
         "source": row.source,
@@ -129,7 +156,8 @@ def _describe(
         "freeze": freeze,
         "rollback": way_back,
         "going_back": known.mirrored,
-        "waits_for": progress.waits_for(known, [(e.kind, e.data) for e in events]),
+        "waits_for": waits.what,
+        "waits_on": waits.on,
         "watch": _watch(steps),
         "last_event": _last(events),
         "created_at": row.created_at,
@@ -157,7 +185,11 @@ def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
 
 
 def _freeze(record: Record, now: datetime) -> dict[str, Any] | None:
-    """The freeze: since when, how long it was or has been (seconds), and the seconds in which a run may still act."""
+    """The freeze: since when, how long it was or has been (seconds), and the seconds in which a run may still act.
+
+    It begins before the first producer is told to stop and ends when the last one was seen to run again, so producers
+    stood still for no longer than that; their own logs say less.
+    """
     from topicshift.core.engine.freeze import Freeze
     from topicshift.core.engine.words import Row
 
@@ -276,77 +308,3 @@ def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:
         return None
     last = events[-1]
     return {"at": last.at, "kind": last.kind, "actor": last.actor}
-
-
-# ------------------------------------------------------------------------------------------------- for people
-
-
-def _table(found: Sequence[dict[str, Any]], out: Console) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("migration", "topics", "state", "step", "freeze", "rollback", "waits for", "owner"):
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(
-            escape(one["migration"]),
-            escape(f"{one['source']} to {one['target']}"),
-            _state(one),
-            one["step"] or "-",
-            _freeze_text(one["freeze"]),
-            one["rollback"]["type"] or "?",
-            escape(one["waits_for"]),
-            escape(one["owner"]),
-        )
-    out.print(table)
-
-
-def _page(one: dict[str, Any], out: Console) -> None:
-    from rich.table import Table
-
-    out.print(f"[bold]{escape(one['migration'])}[/]  {escape(one['source'])} to {escape(one['target'])}")
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    kind = one["rollback"]["type"]
-    for name, value in (
-        ("state", _state(one)),
-        ("order", one["cutover"]),
-        ("steps", "  ".join(_styled(s["step"], s["state"]) for s in one["steps"])),
-        ("waits for", escape(one["waits_for"])),
-        ("freeze", _freeze_text(one["freeze"])),
-        ("rollback", f"{kind or '?'} ({escape(one['rollback']['why'])})"),
-        ("owner", escape(f"{one['owner']} (epoch {one['epoch']})")),
-        ("plan", one["plan_hash"] or "not decided yet"),
-        ("cluster", escape(one["cluster_id"])),
-        ("begun", one["created_at"]),
-        ("last event", escape("{at} {kind} by {actor}".format(**one["last_event"])) if one["last_event"] else "-"),
-    ):
-        table.add_row(name, value)
-    out.print(table)
-    for found in one["watch"]:
-        style = "bold red" if found["level"] == "error" else "yellow"
-        out.print(f"[{style}]{found['code']}[/] since {found['since']}: {escape(str(found['seen']))}")
-        out.print(f"  do: {escape(str(found['do']))}")
-
-
-def _state(one: dict[str, Any]) -> str:
-    style = {"open": "bold", "done": "green", "retired": "green", "failed": "bold red", "rolled_back": "yellow"}
-    active = ", going back" if one["going_back"] else ", acting" if one["active"] else ""
-    return f"[{style.get(one['state'], 'bold')}]{one['state']}[/]{active}"
-
-
-def _styled(step: str, mark: Mark | str) -> str:
-    style = {"done": "green", "running": "bold yellow", "undoing": "bold red", "undone": "magenta", "waiting": "dim"}
-    sign = {"done": "✓", "running": "▶", "undoing": "✗", "undone": "↩", "waiting": "·"}
-    return f"[{style[mark]}]{sign[mark]} {step}[/]"
-
-
-def _freeze_text(freeze: dict[str, Any] | None) -> str:
-    if freeze is None:
-        return "none so far"
-    if not freeze["running"]:
-        return f"{freeze['seconds']:.1f} s, ended: {freeze['how'] or 'unknown how'}"
-    left = freeze["seconds_left"]
-    said = f"{left:.0f} s left" if left > 0 else f"[bold red]over since {-left:.0f} s[/]"
-    return f"[bold yellow]running[/] for {freeze['seconds']:.0f} s, {said}"

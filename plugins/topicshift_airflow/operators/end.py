@@ -56,12 +56,17 @@ class ReportingOperator(AdvanceOperator):
 # ------------------------------------------------------------------------------------------------------- rollback
 
 
-def require_ended(row: MigrationRow, context: Any) -> None:
-    """Raises ``Refused`` while the run that owns this migration may still be running."""
+def require_ended(row: MigrationRow, context: Any, kind: str | None = None) -> None:
+    """Raises ``Refused`` while the run that owns this migration may still be running.
+
+    ``kind`` is the type of rollback that holds now, where one does.
+    """
     if row.owner != owner_of(context) and owner_alive(row.owner) is not False:
+        holds = f" The type of rollback that holds now is {kind}." if kind else ""
         raise Refused(
-            f"{row.migration_id} is owned by {row.owner}, which is still running. Mark that run as failed, then "
-            "trigger this again; producers that stand still resume on the source meanwhile."
+            f"{row.migration_id} is owned by {row.owner}, which is still running, and two runs would undo each other's "
+            f"work. Nothing was changed.{holds} If going back is what you want: mark that run as failed (producers "
+            "that stand still resume on the source then), and trigger this again."
         )
 
 
@@ -84,10 +89,10 @@ class ObserveRollback(BaseOperator):
             row = find_migration(str(context["params"]["migration"]))
             if row.state == "rolled_back":
                 raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
-            require_ended(row, context)
             with open_context(context, row.migration_id, take_over=False) as ctx:
                 record = ctx.refresh()
                 if record.mirrored:
+                    require_ended(row, context, "drain_back")
                     return self._told(row.migration_id, "drain_back", "it is under way, and goes on")
                 view = observe(ctx, record, "rollback")
                 decision, (kind, why) = next_act(view), rollback_type(view)
@@ -95,6 +100,8 @@ class ObserveRollback(BaseOperator):
                 raise Refused(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed. {decision.do}")
             if decision.kind is Kind.WAIT:
                 raise Unreadable(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed.")
+            # Nobody is told to fail a healthy run for a way back that is not there.
+            require_ended(row, context, kind)
             return self._told(row.migration_id, kind, why)
 
     def _told(self, migration: str, kind: str | None, why: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import AmbiguousState, OwnershipLost, TopicshiftError
-from topicshift_airflow.abandoned import RESUME_DAG, find, look
+from topicshift_airflow.abandoned import RESUME_DAG, find, look, note_all
 from topicshift_airflow.airflow_api import start_run
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import AdvanceOperator
@@ -82,6 +82,7 @@ class ResumeAbandoned(BaseOperator):
             if wanted:
                 return self._watch(context, wanted)
             with journal() as opened:
+                note_all(opened)
                 found = find(opened, datetime.now(UTC))
             if not found:
                 raise AirflowSkipException("No freeze is left behind.")

@@ -87,7 +87,7 @@ def test_a_run_that_ended_before_it_acted_is_replaced_and_shut_out(journal: Any)
 def test_a_run_that_ended_after_it_acted_is_never_replaced(journal: Any) -> None:
     old = claim(journal)
     journal.intend(old, "create_target", {})
-    with pytest.raises(Refused, match=r"run-1, which has ended.*create_target.*topic_rollback"):
+    with pytest.raises(Refused, match=r"run-1, which has ended.*create_target.*topicshift advance.*topic_control"):
         claim(journal, "run-2", alive=ENDED)
 
 

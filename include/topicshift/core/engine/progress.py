@@ -1,12 +1,10 @@
-"""How far a migration is and what it waits for, told from its journal alone: for status, pages and reports."""
+"""How far a migration is, told from its journal alone: for status, pages and reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
-from topicshift.core.engine.hold import paused, why_paused
 from topicshift.core.engine.view import Record, StepRecord
 from topicshift.core.engine.words import ORDER, STEPS, MigrationState, Row, Step, StepState
 
@@ -89,52 +87,3 @@ def open_questions(record: Record) -> list[StepRecord]:
     """Questions that wait for a person's answer."""
     prefix = f"{Row.QUESTION.value}:"
     return [r for name, r in record.steps.items() if name.startswith(prefix) and r.state is StepState.INTENDED]
-
-
-def waits_for(record: Record, events: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """What the migration waits for, for a person. ``events`` are kind and data of its trail, oldest first."""
-    ended = {
-        MigrationState.RETIRED: "nothing: it is over",
-        MigrationState.ROLLED_BACK: "nothing: it is over",
-        MigrationState.DONE: STEPS[Step.RETIRE].waits_for,
-    }
-    if record.state in ended:
-        return ended[record.state]
-    if record.over:
-        return "nothing: it failed before anything was changed, or was closed"
-    if paused(record) and record.freeze is None:
-        return f"a person: {why_paused(record)}"
-    asked = [str(q.data.get("subject")) for q in open_questions(record)]
-    if asked:
-        return f"a person to answer: {'; '.join(asked)}"
-    if record.at(Row.FREEZE) is StepState.UNDOING:
-        return "producers to run on the source again"
-    failed = _last_failure(events)
-    if failed is not None:
-        return f"a person or a retry: {failed.get('task')} failed with {failed.get('error')}"
-    if Mark.UNDONE in marks(record).values():
-        return "a person: producers were put back on the source; clear the run to try again, roll back, or close it"
-    return _step_waits(record)
-
-
-def _last_failure(events: Sequence[tuple[str, Mapping[str, Any]]]) -> Mapping[str, Any] | None:
-    for kind, data in reversed(events):
-        if kind == "step_failed":
-            return dict(data)
-        if kind in ("step_intended", "step_finished", "approved", "asked"):
-            return None
-    return None
-
-
-def _step_waits(record: Record) -> str:
-    step = step_under_way(record)
-    if step is None:
-        return "nothing that the journal knows of"
-    if step is Step.SWITCH_CONSUMERS:
-        open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
-        return f"groups to read the target: {', '.join(open_)}"
-    if step is Step.STOP_PRODUCERS and record.freeze is None and record.postponed_until is not None:
-        return f"the gate before the freeze, which was postponed until {record.postponed_until.isoformat()}"
-    if step is Step.STOP_PRODUCERS and record.freeze is None:
-        return "the window, the gate or the go before the freeze; nobody is stopped yet"
-    return STEPS[step].waits_for

@@ -115,9 +115,10 @@ def refusal(holder: MigrationRow, *, alive: bool | None, source: str, target: st
     step = f"step {label(holder.step)}" if holder.step else "no step begun"
     if holder.active and alive is False:
         return (
-            f"{what}, which has ended and left its {where}, under way at {step}. Only that migration knows "
-            "what it changed, so another one would act blindly. Clear the failed tasks of that run to go on with it, "
-            f"or trigger topic_rollback for {holder.migration_id} to go back."
+            f"{what}, which has ended or was deleted, and left its {where}, under way at {step}. Only that migration "
+            "knows what it changed, so another one would act blindly. To go on with it, clear the failed tasks of that "
+            f"run; where Airflow does not show it any more: topicshift advance {holder.migration_id}. To end it in the "
+            f"way that holds now: topicshift abort {holder.migration_id}, or topic_control with the order abort."
         )
     running = (
         "of which it cannot be told whether it still runs, so it counts as running"
@@ -126,8 +127,8 @@ def refusal(holder: MigrationRow, *, alive: bool | None, source: str, target: st
     )
     return (
         f"{what}, {running} ({where}, {step}). Two runs on one topic would undo each "
-        f"other's work. Wait until it has ended; or mark its run as failed, and trigger topic_rollback for "
-        f"{holder.migration_id} if that is offered then."
+        f"other's work. Wait until it has ended; `topicshift status {holder.migration_id}` says what it waits for. To "
+        f"end it: topicshift abort --what {holder.migration_id} says whether that can be done now, and how."
     )
 
 

@@ -1,0 +1,85 @@
+"""`topicshift status --watch`: the same snapshot, again and again, with the time at which it was true."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from topicshift.adapters.journal import SqlJournal
+from topicshift.commands import status_view
+from topicshift.core.errors import Unreadable
+from topicshift.ports import Claim
+
+
+@pytest.fixture
+def migration(tmp_path: Path) -> Any:
+    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
+    claim = journal.claim(
+        cluster_id="c", source="payments", target="payments-v2", owner="topic_migration/manual__1",
+        spec={"cutover": "drain_first"}, owner_alive=lambda _: True,
+    )  # fmt: skip
+    yield journal, claim
+    journal.close()
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal would get."""
+    out = io.StringIO()
+    monkeypatch.setattr(status_view, "console", lambda: Console(file=out, force_terminal=True, width=120))
+    return out
+
+
+def naps(monkeypatch: pytest.MonkeyPatch, *between: Any) -> None:
+    """Each is called in place of one pause; then somebody presses Ctrl-C."""
+    left = list(between)
+
+    def sleep(_: float) -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(status_view, "time", type("Time", (), {"sleep": staticmethod(sleep), "time": time.time}))
+
+
+def test_it_shows_what_has_changed_until_ctrl_c(
+    migration: tuple[SqlJournal, Claim], screen: io.StringIO, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, claim = migration
+
+    def asks() -> None:
+        assert "as of " in screen.getvalue() and "Move payments?" not in screen.getvalue()
+        journal.intend(claim, "ask:approve.plan", {"about": {}, "subject": "Move payments?"})
+
+    naps(monkeypatch, asks)
+    assert run("status", "--watch")[0] == 0
+    last = screen.getvalue().split("as of ")[-1]
+    assert "Move payments?" in last and "Ctrl-C ends" in last
+
+
+def test_what_cannot_be_read_keeps_the_last_picture_and_says_so(
+    migration: tuple[SqlJournal, Claim], screen: io.StringIO, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies() -> None:
+        def unreadable(*_: Any, **__: Any) -> None:
+            raise Unreadable("the journal does not answer")
+
+        monkeypatch.setattr(SqlJournal, "find", unreadable)
+
+    naps(monkeypatch, dies)
+    assert run("status", migration[1].migration_id, "--watch")[0] == 0
+    last = screen.getvalue().split("as of ")[-1]
+    assert "not read since: the journal does not answer" in last and "payments-v2" in last
+
+
+@pytest.mark.parametrize(("more", "said"), [((), "needs a terminal"), (("--json",), "--json for a script")])
+def test_without_a_terminal_it_is_refused(
+    more: tuple[str, ...], said: str, migration: tuple[SqlJournal, Claim], run: Any
+) -> None:
+    code, out, err = run("status", "--watch", *more)
+    assert code == 2 and said in out + err
