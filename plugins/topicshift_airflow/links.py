@@ -27,8 +27,13 @@ def page_of(evidence_url: str) -> str:
     if not evidence_url or evidence_url.startswith(("http://", "https://")):
         return evidence_url
     folder, _, name = evidence_url.rpartition("/")
+    return f"{index_page()}{quote(unquote(folder.rpartition('/')[2]))}/{quote(unquote(name))}"
+
+
+def index_page() -> str:
+    """The page that lists migrations, the open ones first, with their evidence."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    return f"{base}{MOUNT}/evidence/{quote(unquote(folder.rpartition('/')[2]))}/{quote(unquote(name))}"
+    return f"{base}{MOUNT}/evidence/"
 
 
 class EvidenceLink(BaseOperatorLink):

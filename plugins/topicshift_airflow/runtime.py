@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.spec.model import Spec
+from topicshift.quiet import quiet
 
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from topicshift.ports import Journal, MigrationRow
 
 log = logging.getLogger("topicshift")
-# A client that tells of every connection would bury what a step has to say in the task's log.
-logging.getLogger("kafka").setLevel(logging.WARNING)
+quiet()
 
 JOURNAL_CONN_ID = "topicshift_journal"
 POLICY_VARIABLE = "topicshift_policy"

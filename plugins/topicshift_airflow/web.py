@@ -6,6 +6,12 @@ XComs of a DAG may read the evidence of its runs, nobody else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -15,7 +21,13 @@ from topicshift.core.errors import NotFound, SpecError, TopicshiftError
 from topicshift_airflow.links import ASSESSMENT
 from topicshift_airflow.runtime import open_journal
 
-KINDS = {".html": "text/html", ".json": "application/json", ".jsonl": "text/plain"}
+if TYPE_CHECKING:
+    from topicshift.ports import Journal
+
+OWNED = ("claimed", "reopened", "taken_over")
+"""Events that name an owner of a migration."""
+
+KINDS = {".html": "text/html", ".json": "application/json", ".jsonl": "text/plain", ".yaml": "text/plain"}
 SAFE = {
     # A page of evidence is shown as if from nowhere: its scripts reach neither the session nor Airflow's API.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -28,17 +40,24 @@ SAFE = {
 app = FastAPI(title="Topicshift", docs_url=None, redoc_url=None, openapi_url=None)
 
 
-def dags_of(folder: str) -> list[str]:
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color-scheme:light dark}"
+    "table{border-collapse:collapse;width:100%}"
+    "th,td{text-align:left;padding:.3rem .8rem .3rem 0;overflow-wrap:anywhere}"
+)
+
+
+def dags_of(folder: str, journal: Journal | None = None) -> list[str]:
     """The DAGs whose runs a folder of evidence is of: those that have owned the migration, as the journal has it."""
-    journal = open_journal(create=False)
+    opened = journal or open_journal(create=False)
     try:
-        events = journal.events(folder)
+        events = opened.events(folder, OWNED)
     except NotFound:
         return ["topic_assessment"] if folder.startswith(ASSESSMENT) else []
     finally:
-        journal.close()
-    owners = (e.actor for e in events if e.kind in ("claimed", "reopened", "taken_over"))
-    return list(dict.fromkeys(owner.partition("/")[0] for owner in owners))
+        if journal is None:
+            opened.close()
+    return list(dict.fromkeys(event.actor.partition("/")[0] for event in events))
 
 
 def may_read(folder: str, request: Request, user: GetUserDep) -> None:
@@ -47,17 +66,76 @@ def may_read(folder: str, request: Request, user: GetUserDep) -> None:
         dags = dags_of(folder)
     except TopicshiftError as error:
         raise HTTPException(502, f"Whose run {folder} is cannot be looked up: {error}") from None
-    for dag_id in dags:
-        try:
-            requires_access_dag("GET", DagAccessEntity.XCOM, dag_id)(request, user)
-        except HTTPException as error:
-            if error.status_code != 403:
-                raise
-        else:
-            return
+    if any(_reads(dag_id, request, user) for dag_id in dags):
+        return
     raise HTTPException(
         403,
         f"{folder} is shown to those who may read the DAG of its run. The journal knows no such run that you may read.",
+    )
+
+
+def _reads(dag_id: str, request: Request, user: Any) -> bool:
+    try:
+        requires_access_dag("GET", DagAccessEntity.XCOM, dag_id)(request, user)
+    except HTTPException as error:
+        if error.status_code != 403:
+            raise
+        return False
+    return True
+
+
+LISTED = 200
+"""Migrations on the index at most, those that are open first, then the latest."""
+
+
+@app.get("/evidence/")
+def index(request: Request, user: GetUserDep) -> Response:
+    """The migrations whose evidence this user may read, the open ones first; 502 if the journal does not answer."""
+    try:
+        with closing(open_journal(create=False)) as journal:
+            rows = sorted(journal.find(), key=lambda r: r.updated_at, reverse=True)
+            rows = sorted(rows, key=lambda r: r.state != "open")[:LISTED]
+            owners = {row.migration_id: dags_of(row.migration_id, journal) for row in rows}
+    except NotFound:
+        rows, owners = [], {}
+    except TopicshiftError as error:
+        raise HTTPException(502, f"The journal cannot be read: {error}") from None
+    seen = {dag_id: _reads(dag_id, request, user) for dag_id in {d for dags in owners.values() for d in dags}}
+    lines = [
+        (row.migration_id, f"{row.source} to {row.target}", row.state, row.updated_at[:16].replace("T", " "))
+        for row in rows
+        if any(seen[d] for d in owners[row.migration_id])
+    ]
+    return _page("Migrations", ("migration", "topics", "state", "last change (UTC)"), lines)
+
+
+@app.get("/evidence/{folder}/", dependencies=[Depends(may_read)])
+def files(folder: str) -> Response:
+    """The files of one migration or assessment; 404 if there is none, 502 if the store does not answer."""
+    try:
+        names = evidence_from_env().names(folder)
+    except SpecError as error:
+        raise HTTPException(404, str(error)) from None
+    except TopicshiftError as error:
+        raise HTTPException(502, str(error)) from None
+    return _page(f"Evidence of {folder}", ("file",), [(name,) for name in names], slash="")
+
+
+def _page(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], slash: str = "/") -> Response:
+    """A table whose first column links to what it names; relative, so that it holds under any address of Airflow's."""
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
+    body = "".join(
+        f'<tr><td><a href="{quote(line[0])}{slash}">{escape(line[0])}</a></td>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in line[1:])
+        + "</tr>"
+        for line in lines
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if lines else "<p>There is none.</p>"
+    return Response(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>{table}",
+        media_type="text/html",
+        headers=SAFE,
     )
 
 

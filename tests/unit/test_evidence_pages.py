@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from topicshift.core.errors import Unreadable
+from topicshift.ports import Claim
 from topicshift_airflow import runtime
 from topicshift_airflow.links import page_of
 from topicshift_airflow.web import app
@@ -124,6 +125,37 @@ def test_evidence_is_for_those_who_may_read_the_dag_of_its_run(client: Any, worl
     }
 
 
+def test_the_index_lists_what_this_user_may_read_and_leads_to_each_file(client: Any, world: dict[str, str]) -> None:
+    def listed(user: str) -> set[str]:
+        answer = client(user).get("/evidence/")
+        assert answer.status_code == 200 and "script" not in answer.text
+        return {name for name, folder in world.items() if f'href="{folder}/"' in answer.text}
+
+    assert listed("payments-owner") == {"payments", "back", "tricky"}
+    assert (listed("form-reader"), listed("stranger")) == ({"orders"}, set())
+    page = client("payments-owner").get(f"/evidence/{world['payments']}/")
+    assert 'href="report.html"' in page.text
+    assert client("stranger").get(f"/evidence/{world['payments']}/").status_code == 403
+    assert client("payments-owner").get("/evidence/%2e%2e/").status_code in (403, 404)
+
+
+def test_the_index_has_what_is_open_first_and_shows_names_as_text(
+    client: Any, world: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = runtime.open_journal()
+    row = journal.current(world["tricky"])
+    journal.set_state(Claim(row.migration_id, row.epoch, row.owner), "failed", active=False)
+    journal.close()
+    text = client("payments-owner").get("/evidence/").text
+    assert text.index(world["payments"]) < text.index(world["tricky"]), "the one that is over was changed last"
+
+    def unreadable(**_: Any) -> None:
+        raise Unreadable("the journal does not answer")
+
+    monkeypatch.setattr("topicshift_airflow.web.open_journal", unreadable)
+    assert client("payments-owner").get("/evidence/").status_code == 502
+
+
 @pytest.mark.parametrize("path", ["none.html", "%2e%2e", "..%2fsecret", "..%2f..%2fsecret"])
 def test_what_is_no_evidence_is_not_shown(client: Any, world: dict[str, str], path: str) -> None:
     answer = client("payments-owner").get(f"/evidence/{world['payments']}/{path}")
@@ -153,7 +185,9 @@ def test_every_page_of_the_plugin_refuses_strangers(client: Any, world: dict[str
         url = re.sub(r"{folder}", world["payments"], route.path)
         for method in route.methods:
             assert TestClient(evidence_app).request(method, url.replace("{name}", "report.html")).status_code == 401
-            assert client("stranger").request(method, url.replace("{name}", "report.html")).status_code == 403
+            stranger = client("stranger").request(method, url.replace("{name}", "report.html"))
+            listed = route.path == "/evidence/" and "There is none." in stranger.text and "href" not in stranger.text
+            assert stranger.status_code == 403 or listed, "the index is an empty list to those who may read nothing"
             app.dependency_overrides.clear()
             walked += 1
     assert walked

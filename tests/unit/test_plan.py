@@ -15,6 +15,7 @@ from topicshift.core.checks.snapshot import OtherMigration, Snapshot
 from topicshift.core.kafka.cluster import Acl, TopicInfo
 from topicshift.core.plan import model
 from topicshift.core.plan.model import Plan, make_plan, resolve_target
+from topicshift.core.sizing.choice import choose
 from topicshift.reporting.markdown import plan_markdown
 
 
@@ -52,6 +53,17 @@ def test_the_question_for_approval_shows_the_impact_and_links_to_it(counts: tupl
     assert re.search(r"\| largest partition now, then \| [0-9.]+%, .*" + then + r" \|", text)
     assert ("keys that change their partition" in text) is (30 in counts)
     assert "murmur2 (100.0%)" in text and "[Full report](https://a/impact.html)" in text
+
+
+def test_the_question_for_approval_says_where_the_impact_report_advises_another_count() -> None:
+    report = impact(counts=(12, 30))
+    advised = choose(report).partitions
+    assert advised == 12
+    shown = report.to_json()
+    text = plan_markdown(make_plan(spec(), world(impact=shown)), shown, "https://a/impact.html")
+    assert f"**The impact report advises {advised} partitions; this plan takes 30.**" in text
+    for other in (spec(partitions=advised), spec(partitions={"throughput": 100000, "per_consumer": 5000})):
+        assert "advises" not in plan_markdown(make_plan(other, world(impact=shown)), shown, "https://a/impact.html")
 
 
 def test_the_question_for_approval_of_an_empty_source() -> None:

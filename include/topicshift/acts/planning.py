@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.measured import take_over_impact
 from topicshift.acts.plan import make_plan
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
@@ -57,6 +58,7 @@ def check_plan(ctx: MigrationContext, view: View, decision: Decision) -> None:
     counts = candidates(plan.source.partitions, plan.target.partitions)
     policy = ctx.installation()
     governed = {"policy": policy.fingerprint} if policy else {}
+    take_over_impact(ctx, plan, counts)
     ctx.finish(Row.CHECK, {"partitions": plan.target.partitions, "candidates": counts, **governed})
 
 

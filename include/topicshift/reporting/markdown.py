@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from topicshift.core.drain.certificate import DrainCertificate
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.go import Forecast
 from topicshift.core.engine.words import ORDER, Step
 from topicshift.core.findings import Level
+from topicshift.core.impact.report import Impact
 from topicshift.core.plan.model import Plan
+from topicshift.core.sizing.choice import choose
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.model import Approval, Spec
 from topicshift.ports import EvidenceStore, MigrationRow
@@ -40,6 +44,7 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
     if plan.unchecked:
         out += [*(f"- Not checked: {text}" for text in plan.unchecked), ""]
     if impact:
+        out += _other_advice(plan, impact)
         out += [*_impact_rows(impact, target.partitions), "", f"[Full report]({impact_url})", ""]
     shown = [f for f in plan.findings if f.level is not Level.INFO]
     if shown:
@@ -52,6 +57,24 @@ def plan_markdown(plan: Plan, impact: Mapping[str, Any] | None, impact_url: str)
     out += ["#### What will be done", "", "| step | |", "|---|---|"]
     out += [f"| {a.step} | {_cell(a.text)} |" for a in plan.actions]
     return "\n".join(out)
+
+
+def _other_advice(plan: Plan, impact: Mapping[str, Any]) -> list[str]:
+    """Where the impact page advises another count than this plan takes: an approver is told both."""
+    assert plan.target is not None
+    try:
+        choice = choose(Impact.model_validate(impact))
+    except ValidationError:
+        return []  # of another version: it advises nothing here
+    taken = plan.target.partitions
+    if plan.sizing is not None or choice.partitions in (None, taken):
+        return []
+    why = " ".join(choice.reasons[:1])
+    return [
+        f"**The impact report advises {choice.partitions} partitions; this plan takes {taken}.** {why} It weighs skew "
+        "alone. Reject, and change `partitions` in the spec, to take its advice.",
+        "",
+    ]
 
 
 def _impact_rows(impact: Mapping[str, Any], partitions: int) -> list[str]:

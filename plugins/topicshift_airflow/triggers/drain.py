@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -47,6 +48,8 @@ class _DrainWait(Trigger):
 
     async def taker(self, fence: Any = None, stuck_after_s: float = 60.0) -> DrainTaker:
         """A reader on the cluster of the connection, and what to certify."""
+        # Clients take long to import: in a thread, or every other trigger would wait, and Airflow warn of it.
+        await asyncio.to_thread(import_module, "topicshift.adapters.kafka.reader")
         from topicshift.acts.drain import DrainTaker
         from topicshift.acts.drain_inputs import DrainConfig
         from topicshift.adapters.kafka.connection import from_airflow_extra

@@ -21,6 +21,7 @@ from typing import Any
 
 from topicshift.core.errors import AccessDenied, SpecError, Unreadable
 from topicshift.core.kafka.java_client import checks_host, mechanism_of, protocol_of
+from topicshift.quiet import quiet
 
 CONNECT_MS = 3000
 """Milliseconds for the first try to connect to a broker, log-in included; each further one has twice as long."""
@@ -183,6 +184,7 @@ def admin_client(config: Mapping[str, Any], *, timeout_s: float) -> Any:
     from kafka.net.compat import KafkaNetClient
 
     _close_what_fails()
+    quiet()
     settings = kafka_python_config(config, timeout_s=timeout_s)
     # This library logs the whole config, password included, at level DEBUG when it starts.
     gag = logging.getLogger("kafka.admin.client")
