@@ -6,7 +6,7 @@ from airflow.sdk import DAG
 
 from topicshift_airflow.dag_factory import DEFAULT_ARGS, form_params
 from topicshift_airflow.docs import ASSESSMENT_DOC, TASKS
-from topicshift_airflow.operators.assess import AssessInput, AssessReport
+from topicshift_airflow.operators.assess import AssessInput, AssessReport, NothingBlocks
 from topicshift_airflow.operators.jobs import AssessImpact
 
 with DAG(
@@ -22,4 +22,5 @@ with DAG(
     look = AssessInput(task_id="check", doc_md=TASKS["assess.check"])
     impact = AssessImpact(task_id="key_rehash_impact", look="check", doc_md=TASKS["plan.key_rehash_impact"])
     report = AssessReport(task_id="report", doc_md=TASKS["assess.report"])
-    look >> impact >> report
+    verdict = NothingBlocks(task_id="nothing_blocks", report="report", doc_md=TASKS["assess.nothing_blocks"])
+    look >> impact >> report >> verdict

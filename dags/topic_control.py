@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from topicshift_airflow.docs import CONTROL_DOC, TASKS
+from topicshift_airflow.docs import CONTROL_DOC, TASKS, WHICH_MIGRATION
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.operators.orders import ORDERS, GiveOrder
 
@@ -22,7 +22,7 @@ with DAG(
             type="string",
             minLength=1,
             title="Migration",
-            description="Its id (`topicshift status` shows it), or the name of its source or target topic.",
+            description_md=WHICH_MIGRATION,
         ),
         "order": Param("pause", type="string", enum=list(ORDERS), title="Order", description="What is to happen."),
         "reason": Param("", type="string", title="Reason", description="Why, for the audit trail."),
@@ -31,13 +31,13 @@ with DAG(
             type=["null", "string"],
             format="date-time",
             title="Postpone until",
-            description="For *postpone*: before this moment no freeze begins. Empty: the next window of the spec.",
+            description_md="For *postpone*: before this moment no freeze begins. Empty: the next window of the spec.",
         ),
         "records": Param(
             "",
             type="string",
             title="Records",
-            description="For *replay*: partition:offset of each, as `strays.json` has them. Empty: all of them.",
+            description_md="For *replay*: partition:offset of each, as `strays.json` has them. Empty: all of them.",
         ),
         "only_say": Param(
             False, type="boolean", title="Only say", description="Say what it would do, and change nothing."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from topicshift_airflow.docs import ROLLBACK_DOC, TASKS
+from topicshift_airflow.docs import ROLLBACK_DOC, TASKS, WHICH_MIGRATION
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.operators.end import ObserveRollback, RollBack
 
@@ -21,7 +21,7 @@ with DAG(
             type="string",
             minLength=1,
             title="Migration",
-            description="Its id (`topicshift status` shows it), or the name of its source or target topic.",
+            description_md=WHICH_MIGRATION,
         )
     },
     tags=["topicshift", "kafka"],

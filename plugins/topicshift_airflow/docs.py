@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from topicshift.core.engine.words import ORDER, STEPS, Step
 from topicshift.core.spec.cutover import Cutover
+from topicshift_airflow.links import index_page
 
 _HEAD = """\
 ### Move a keyed topic to another number of partitions
@@ -59,7 +60,17 @@ ASSESSMENT_DOC = """\
 
 Takes stock of the cluster, runs every check, and works out in Spark which keys would move, which partitions would be
 hot, and how many partitions to take. Nothing is changed, nobody is stopped, and it may run at any time.
+
+Fill in the source alone, and a first spec is drafted from what the cluster shows (`draft.yaml`, as `topicshift init`
+writes it) and assessed. The last task, `nothing_blocks`, is red where a migration would be refused; the report is there
+all the same.
 """
+
+WHICH_MIGRATION = (
+    f"Its id, or the name of its source or target topic. [Open migrations]({index_page()}) are listed first there; in a "
+    "terminal: `topicshift status`."
+)
+"""Help of the form's field for a migration."""
 
 ROLLBACK_DOC = """\
 ### Go back to the source
@@ -187,5 +198,6 @@ TASKS = {
     "retire.finished": "Does nothing; makes the run red when the retirement of any migration has failed.",
     "assess.check": "Takes stock of the cluster and runs every check that needs no Spark. Changes nothing.",
     "assess.report": "The plan with the impact in it, as plan.json and impact.html, and the findings in the log.",
+    "assess.nothing_blocks": "Red where a migration would be refused, with every finding that is in the way.",
 }
 """What each task does itself, in a line or two."""

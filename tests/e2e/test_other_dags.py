@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+import yaml
 from tests.e2e.small import Run, Topic, trail_is_intact, until
 
 from lab.airflow_api import AirflowApi
@@ -137,6 +138,17 @@ def test_an_assessment_reports_and_changes_nothing(stack: Stack, journal: SqlJou
     plan = json.loads((folder / "plan.json").read_text())
     assert plan["plan_hash"] == answer["plan_hash"] and plan["target"]["partitions"] == 6
     assert "ratings" in (folder / "impact.html").read_text()
+    draft = yaml.safe_load((folder / "draft.yaml").read_text())
+    assert (draft["source"], [c["group"] for c in draft["consumers"]]) == (topic.name, [topic.group])
+
+
+def test_an_assessment_that_found_blockers_is_red_and_its_report_is_whole(stack: Stack) -> None:
+    topic = Topic(stack, "blocked", "blocked-ledger").make()
+    nobody = [{"name": "ledger", "kind": "route", "group": "blocked-nobody"}]
+    run = Run.start(stack.airflow, "topic_assessment", topic.values(consumers=nobody)).wait("failed")
+    states = run.states()
+    assert (states["report"], states["nothing_blocks"]) == ("success", "failed")
+    assert "TS301" in run.log("nothing_blocks") and "blocked-ledger" in run.log("nothing_blocks")
 
 
 @pytest.mark.parametrize(("dag_id", "group"), [("topic_assessment", ""), ("topic_migration", "plan.")])

@@ -6,10 +6,16 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
+from topicshift.core.errors import Refused, TopicshiftError
+from topicshift.core.spec.form import spec_from_form
+from topicshift.core.spec.io import parse_spec
+from topicshift.core.spec.model import Spec
+from topicshift.core.text import one_line
 from topicshift_airflow.links import ASSESSMENT, EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import (
@@ -21,6 +27,28 @@ from topicshift_airflow.runtime import (
     policy_file,
     typed_failures,
 )
+
+if TYPE_CHECKING:
+    from topicshift.ports import EvidenceStore
+
+SHOWN = 500
+"""Characters of a finding that go into the answer of a task."""
+
+
+DRAFT = "draft.yaml"
+"""A first spec of the source, in the evidence of an assessment."""
+
+
+def _store() -> EvidenceStore:
+    # A DAG file is parsed for each of its tasks, and this takes time to import.
+    from topicshift.adapters.evidence import evidence_from_env
+
+    return evidence_from_env()
+
+
+def source_alone(params: Mapping[str, Any]) -> bool:
+    """Whether a form names the source and neither a spec file nor anybody who writes or reads."""
+    return bool(params.get("source")) and not any(params.get(k) for k in ("spec_file", "producers", "consumers"))
 
 
 def assessment_id(context: Mapping[str, Any]) -> str:
@@ -35,15 +63,24 @@ class _Assess(BaseOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**RETRIES, **kwargs})
 
+    def spec(self, context: Mapping[str, Any]) -> Spec:
+        """The form's spec; of a form that names the source alone, the draft that was written of it."""
+        params = dict(context["params"])
+        if not source_alone(params):
+            return spec_from_form(params, SPEC_FOLDER)
+        text = _store().read(assessment_id(context), DRAFT)
+        if text is None:
+            raise Refused(f"{DRAFT} is not in the evidence of this run, so there is no spec to go by. Clear `check`.")
+        found: Spec = parse_spec(text.decode(), DRAFT)
+        return found
+
     def plan(self, context: Mapping[str, Any], impact: Mapping[str, Any] | None, no_impact: str | None = None) -> Any:
         """Make the plan of the form's spec, write ``plan.json``, log the findings."""
         from topicshift.acts.plan import Beside, make_plan
         from topicshift.adapters.controllers import ControllerEnv, controllers
-        from topicshift.adapters.evidence import evidence_from_env
         from topicshift.adapters.kafka.admin import KafkaAdmin
-        from topicshift.core.spec.form import spec_from_form
 
-        spec = spec_from_form(dict(context["params"]), SPEC_FOLDER)
+        spec = self.spec(context)
         config = kafka_config(spec.kafka_conn_id)
         with ExitStack() as open_:
             admin = open_.enter_context(KafkaAdmin(config))
@@ -56,9 +93,7 @@ class _Assess(BaseOperator):
             plan = make_plan(spec, admin, **beside)
         for line in plan.lines():
             self.log.info("%s", line)
-        self.evidence_url = evidence_from_env().write(
-            assessment_id(context), "plan.json", plan.model_dump_json(indent=2)
-        )
+        self.evidence_url = _store().write(assessment_id(context), "plan.json", plan.model_dump_json(indent=2))
         return plan
 
 
@@ -74,6 +109,7 @@ class AssessInput(_Assess):
         from topicshift.acts.planning import MEASURED_NEXT, candidates
 
         with typed_failures():
+            self._draft(context)
             plan = self.plan(context, None, MEASURED_NEXT)
             wrong = [f for f in plan.blocking() if f.code[2] in "128"]
             if plan.source is None or wrong:
@@ -89,16 +125,47 @@ class AssessInput(_Assess):
                 "candidates": ",".join(map(str, candidates(plan.source.partitions, wanted))),
             }
 
+    def _draft(self, context: Mapping[str, Any]) -> None:
+        """Leave a first spec of the source as evidence, as ``topicshift init`` writes it.
+
+        Where the form holds a whole spec, a draft that cannot be made takes nothing from the assessment.
+        """
+        from topicshift.acts.draft import connectors_of, draft_spec
+        from topicshift.adapters.controllers import ControllerEnv, controllers
+        from topicshift.adapters.kafka.admin import KafkaAdmin
+        from topicshift.adapters.rest import asker
+        from topicshift.core.plan.draft import Wish
+
+        params = dict(context["params"])
+        alone = source_alone(params)
+        spec = None if alone else spec_from_form(params, SPEC_FOLDER)
+        source = spec.source if spec is not None else str(params["source"])
+        conn_id = spec.kafka_conn_id if spec is not None else str(params.get("kafka_conn_id") or "kafka_default")
+        count = params.get("partitions") if alone else None
+        members = [] if spec is None else [*spec.producers, *spec.consumers]
+        named = {str(m.settings.get("connection", "connect_default")) for m in members if m.kind == "connect"}
+        try:
+            asked = [connectors_of(name, asker(endpoint_of(name))) for name in sorted(named)] or None
+            config = kafka_config(conn_id)
+            wish = Wish(conn_id, count, "as given" if count is not None else "")
+            with KafkaAdmin(config) as admin, controllers(ControllerEnv(config, admin)) as movers:
+                found = draft_spec(source, admin, movers("route"), asked, wish=wish)
+        except TopicshiftError as error:
+            if alone:
+                raise
+            self.log.warning("%s could not be written: %s", DRAFT, error)
+            return
+        self.log.info("%s is evidence of this run:\n%s", DRAFT, found.yaml())
+        _store().write(assessment_id(context), DRAFT, found.yaml())
+
 
 class AssessReport(_Assess):
     """The plan with the impact in it."""
 
     def execute(self, context: Any) -> Any:
         """Returns whether a migration could go on, and the codes of what was found."""
-        from topicshift.adapters.evidence import evidence_from_env
-
         with typed_failures():
-            store = evidence_from_env()
+            store = _store()
             data = store.read(assessment_id(context), "impact.json")
             impact = json.loads(data) if data else None
             plan = self.plan(context, impact)
@@ -106,4 +173,30 @@ class AssessReport(_Assess):
                 # Rates, which the job that drew the page does not know, ask for another count than the skew does.
                 store.write(assessment_id(context), "impact.html", impact_page(impact, plan.sizing))
             self.evidence_url = store.url(assessment_id(context), "impact.html")
-            return {"ok": plan.ok, "plan_hash": plan.plan_hash, "findings": sorted({f.code for f in plan.findings})}
+            return {
+                "ok": plan.ok,
+                "plan_hash": plan.plan_hash,
+                "findings": sorted({f.code for f in plan.findings}),
+                "blocking": [one_line(f.line())[:SHOWN] for f in plan.blocking()],
+            }
+
+
+class NothingBlocks(BaseOperator):
+    """Red where a migration would be refused, so that a run with blockers does not look like one without."""
+
+    ui_color = "#fbe3e0"
+
+    def __init__(self, *, report: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.report = report
+
+    def execute(self, context: Any) -> Any:
+        """Returns what was not in the way. Fails with every finding that is."""
+        found = context["ti"].xcom_pull(task_ids=self.report)
+        if found and found.get("ok") is True:
+            return {"ok": True, "findings": found["findings"]}
+        lines = found["blocking"] if found else [f"the task {self.report} left no answer"]
+        raise AirflowFailException(
+            f"{len(lines)} finding(s) would block a migration; the assessment itself is whole, its report is the "
+            f"evidence of the task {self.report}:\n" + "\n".join(f"- {line}" for line in lines)
+        )
