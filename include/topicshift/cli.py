@@ -23,8 +23,11 @@ from topicshift import __version__
 from topicshift.commands.common import EXIT_INTERRUPTED, EXIT_UNKNOWN, EXIT_USAGE
 from topicshift.core.errors import TopicshiftError, Unreadable
 from topicshift.core.text import printable
+from topicshift.quiet import quiet
 
 COMMANDS: dict[str, str] = {
+    "init": "Write a first spec for a topic, from what the cluster shows.",
+    "doctor": "Check this installation: connections, rights, DAGs, settings.",
     "lint": "Check spec files without touching a cluster.",
     "plan": "Print what a migration would do, and what speaks against it. Read-only.",
     "size": "How many partitions a topic should have, and why.",
@@ -221,6 +224,8 @@ def main(argv: Sequence[str] | None = None) -> Any:
     """The console script's entry point: :func:`run` with signals looked after, then exit."""
     # A command makes many objects and few cycles: looking for those as often as by default costs a tenth of its time.
     gc.set_threshold(50_000, 20, 20)
+    # Its own talk would bury the one line that matters.
+    quiet(wholly=True)
     _watch_signals()
     sys.exit(run(argv))
 

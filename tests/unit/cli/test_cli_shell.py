@@ -50,7 +50,7 @@ def test_every_command_that_is_there_describes_itself(name: str, run: Any) -> No
     ("words", "said"),
     [
         (["lnt"], "Did you mean 'lint'?"),
-        (["xyzzy"], "There are: lint"),
+        (["xyzzy"], "There are: init"),
         (["--nonsense"], "No such option"),
         (["lint"], "Missing argument"),
         (["audit", "verify"], "Missing argument"),
