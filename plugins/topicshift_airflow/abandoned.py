@@ -54,12 +54,14 @@ def find(opened: Journal, now: datetime) -> list[tuple[MigrationRow, str]]:
 
 
 def note_ended(opened: Journal, row: MigrationRow) -> bool:
-    """Write down that the run of an open migration has ended, or is not known to Airflow any more; once.
+    """Whether the run has ended, or is not known to Airflow any more; of an open migration that is written down, once.
 
     Status tells it: nobody asks that run's questions, and nothing of it goes on by itself.
     """
-    if row.state != MigrationState.OPEN or owner_alive(row.owner) is not False:
+    if owner_alive(row.owner) is not False:
         return False
+    if row.state != MigrationState.OPEN:
+        return True
     dag_id, _, run_id = row.owner.partition("/")
     last = opened.events(row.migration_id, {*BROKEN_OFF, WENT_ON})
     if not last or last[-1].kind != RUN_ENDED:
@@ -72,6 +74,8 @@ def note_ended(opened: Journal, row: MigrationRow) -> bool:
 def note_all(opened: Journal) -> None:
     """:func:`note_ended` for every migration."""
     for row in opened.find():
+        if row.state != MigrationState.OPEN:
+            continue
         with suppress(OwnershipLost):  # somebody has taken it over at this moment, so it goes on
             note_ended(opened, row)
 
