@@ -120,6 +120,9 @@ LEFT_OUT: dict[str, str] = {
     "resume.nothing_left_on_target": "it needs a record on the target in spite of target_shut",
     "resume.fence_lifted_first": "fence_lifted follows it; it spares producers of other kinds, which are not simulated",
     "rollback.rollback_unfenced": "as resume.fence_lifted_first; rollback_fence_gone follows it",
+    "rollback.source_opened_for_all": "rollback_fence_gone follows it within seconds; unit tests hold that nobody is "
+    "denied meanwhile",
+    "rollback.groups_followed": "whoever is told follows here, at the latest when it wakes; unit tests hold the rule",
     "rollback.target_shut_for_rollback": "not shown: a producer would have to wake between two looks, within a second",
     "rollback.nothing_lost_on_target": "not shown: as rollback.target_shut_for_rollback, and in spite of it",
     "forward.kept_on_target": "the next change of the route writes a lost record anew too, at the latest its disarming",
@@ -393,6 +396,13 @@ _mutant(
     ),
     calm=True,
     hands=("commits_expired@order_proof", *_BACK),
+)
+_mutant(
+    "free without offsets",
+    "a group that returns while the target is empty goes on without the offsets that the brokers forgot",
+    _swap("topicshift.acts.groups._gone_on_source", lambda ctx, group: {}),
+    calm=True,
+    hands=("producers_idle@fence", "commits_expired@switch_consumer:g0", "rollback_asked@switch_consumer:g0"),
 )
 _mutant(
     "goes back without a group",

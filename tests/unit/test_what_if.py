@@ -32,6 +32,17 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the person who answers may not, or not alone": (
         "test_who_triggered_a_run_may_not_answer_alone_and_people_are_told_once",
     ),
+    "you go back, and a broker is late with the end of the DENY for everybody": (
+        "test_no_producer_goes_back_to_a_source_that_is_shut_for_everybody",
+        "test_they_stand_still_for_a_late_broker_no_longer_than_a_freeze_may_last",
+    ),
+    "you go back, and a group does not read the source again": (
+        "test_a_group_that_does_not_read_the_source_again_is_named_and_the_target_stays",
+    ),
+    "you go back, and a group's offsets on the source have expired": (
+        "test_offsets_that_went_are_set_at_the_certificate_before_a_group_is_let_go",
+        "test_a_group_that_a_person_moves_is_named_with_the_offsets_that_it_lacks",
+    ),
     "the plan is wrong": (
         "test_no_and_silence_end_the_task",
         "test_nothing_is_changed_for_a_plan_that_nobody_accepted",

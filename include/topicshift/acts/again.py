@@ -34,6 +34,7 @@ def begin_fence_again(ctx: MigrationContext, view: View, decision: Decision) -> 
         "why": decision.why,
         "from": {str(p): o for p, o in fence.fence_offsets.items()},
     }
+    data["first"] = before.get("first") or data["from"]
     ctx.intend(Row.FENCE_AGAIN, data)
     ctx.memory.still.clear()
     ctx.event("fence_broken", {"why": decision.why, "generation": data["generation"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -41,6 +41,7 @@ def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
         "configs": dict(sorted(state.configs.items())),
         "acls": [asdict(a) for a in sorted(state.acls)],
         "epochs": {s.participant.name: epoch for s in _driven(ctx) if (epoch := _epoch(s)) is not None},
+        "stopped": [s.participant.name for s in _groups(ctx) if s.status == "stopped"],
     }
     data = json.dumps({**small, "commits": commits}, indent=2).encode()
     ctx.check_seat()
@@ -85,9 +86,11 @@ def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> 
     ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect else {}
     found = compare(source, before, now, still_ours=frozenset(ours))
     lower, same = _lower(ctx, file_on(record.way, BEFORE_FILE), held, unknown)
-    epochs = held.get("epochs", {})
+    epochs, stopped = held.get("epochs", {}), held.get("stopped", [])
     found_on = _try(lambda: _producers(ctx, source, epochs), f"where producers of {source} are", unknown)
     on: tuple[list[str], list[str]] = found_on or ([], [])
+    groups = _try(lambda: _consumers(ctx, source, stopped), f"where groups of {source} are", unknown)
+    on = [*on[0], *(groups or ([], []))[0]], [*on[1], *(groups or ([], []))[1]]
     return Restored((*found.equal, *same, *on[0]), (*found.differs, *lower, *on[1]), (*found.unknown, *unknown))
 
 
@@ -154,6 +157,10 @@ def _driven(ctx: MigrationContext) -> list[ParticipantState]:
     return ctx.observe(ctx.driven(ctx.producers))
 
 
+def _groups(ctx: MigrationContext) -> list[ParticipantState]:
+    return ctx.observe(ctx.driven(ctx.consumers))
+
+
 def _epoch(state: ParticipantState) -> int | None:
     """The newest epoch of its route that an instance follows."""
     return max((i.epoch for i in state.instances if i.epoch is not None), default=None)
@@ -179,4 +186,19 @@ def _producers(ctx: MigrationContext, source: str, before: Mapping[str, int]) ->
             bad.append(
                 f"producer {name} is {state.status}{where}, not running on {source} ({state.reason or 'no reason'})"
             )
+    return good, bad
+
+
+def _consumers(ctx: MigrationContext, source: str, stopped: Collection[str]) -> tuple[list[str], list[str]]:
+    """The same of the groups that a controller moves. ``stopped``: consumers that did not run before either."""
+    good, bad = [], []
+    for state in _groups(ctx):
+        who = f"consumer {state.participant.name} (group {state.participant.group})"
+        as_before = state.status == "stopped" and state.participant.name in stopped
+        absent = state.status == "stopped" and not state.instances
+        if as_before or (state.topic == source and (state.status == "running" or absent)):
+            good.append(f"{who} {'stands still, as before' if as_before else f'is on {source}'}")
+        else:
+            where = f" on {state.topic}" if state.topic else ""
+            bad.append(f"{who} is {state.status}{where}, not running on {source} ({state.reason or 'no reason'})")
     return good, bad

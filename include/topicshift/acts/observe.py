@@ -86,7 +86,7 @@ class _Look:
         self.table = table_of(record, wanted)
         self.now = ctx.clock.now()
         self.answers: dict[str, Any] = {}
-        self.releasing = releasing(record)
+        self.releasing = self.table == "forward" and releasing(record)
 
     # ------------------------------------------------------------------------------------------------ questions
 

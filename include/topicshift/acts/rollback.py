@@ -13,9 +13,9 @@ from topicshift.acts.retention import put_back
 from topicshift.acts.switch import send
 from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.view import View
+from topicshift.core.engine.view import Member, View
 from topicshift.core.engine.words import MigrationState, Row, StepState, row_of
-from topicshift.core.errors import Refused
+from topicshift.core.errors import Refused, Transient
 from topicshift.ports import Journal
 
 _OF_THE_WAY_FORWARD = (
@@ -69,10 +69,19 @@ def stop_on_target(ctx: MigrationContext, view: View, decision: Decision) -> Non
 def end_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Records have come to the target meanwhile: producers go on there, and nothing is rolled back."""
     restore(ctx, view.record)
-    open_target(ctx, view.record)
+    late: Transient | None = None
+    try:
+        open_target(ctx, view.record)
+    except Transient as error:
+        late = error  # nobody stands still for a broker that is late
     send(ctx, ctx.driven(ctx.producers), ctx.row.target)
-    ctx.event("rollback_called_off", {"why": decision.why})
-    ctx.finish(Row.ROLLBACK, {"called_off": decision.why}, state=StepState.UNDONE)
+    row = view.record.step(Row.ROLLBACK)
+    why = str(row.data.get("calling_off") or decision.why) if row is not None else decision.why
+    if late is not None:
+        ctx.finish(Row.ROLLBACK, {"calling_off": why}, state=StepState.INTENDED)
+        raise late
+    ctx.event("rollback_called_off", {"why": why})
+    ctx.finish(Row.ROLLBACK, {"called_off": why}, state=StepState.UNDONE)
 
 
 def call_off_back(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -117,7 +126,7 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     """Everything is as it was before; both topics are free."""
     record = view.record
     by_hand = [p.name for p in record.policy.producers if p.manual]
-    by_hand += [f"{c.name} (group {c.group})" for c in record.policy.consumers if c.manual and _moved(view, c.group)]
+    by_hand += [_start(view, c) for c in record.policy.consumers if c.manual and _moved(view, c.group)]
     ctx.outrun(record, "the migration is rolled back")
     open_target(ctx, record)
     take_back(ctx, record, "rolled back")
@@ -135,6 +144,15 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
     finished = {"finished_at": ctx.clock.now().isoformat(), "start_by_hand": by_hand, "not_restored": differs}
     ctx.finish(Row.ROLLBACK, finished)
+
+
+def _start(view: View, consumer: Member) -> str:
+    """What a person has to start; where its offsets went and it had members, what is to be set before that."""
+    row = view.record.step(Row.SWITCH_GROUP, consumer.group)
+    unset = row.data.get("set_by_hand", {}) if row is not None else {}
+    first = ", ".join(f"{p}={at}" for p, at in unset.items())
+    more = f": stop it and set its offsets first, by partition: {first}" if first else ""
+    return f"{consumer.name} (group {consumer.group}){more}"
 
 
 def _moved(view: View, group: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from topicshift.core.engine.again import replay_begun, unseen
-from topicshift.core.engine.decision import Decision, Table, act, answered, over, retell, stop, wait
-from topicshift.core.engine.view import Record, TargetFact, Unknown, View, Whereabouts
+from topicshift.core.engine.decision import Decision, Table, act, answered, due, over, retell, stop, wait
+from topicshift.core.engine.freeze import lease_margin
+from topicshift.core.engine.view import GroupFact, Member, Record, TargetFact, Unknown, View, Whereabouts
 from topicshift.core.engine.where import arrived, driven, named, seen, switched
 from topicshift.core.engine.words import Act, Ask, Fact, MigrationState, Row, StepState
 
@@ -161,7 +162,8 @@ def _called_off_here(view: View) -> Decision | None:
 
 
 ROLLBACK_TYPES: Final[Mapping[str, str]] = {
-    "free": "Producers and groups go back to `{source}`, every DENY goes, the retention of `{source}` is what it was "
+    "free": "Producers go back to `{source}`, then groups do, each at its own offsets (those of its drain certificate "
+    "where the brokers forgot them), every DENY goes, the retention of `{source}` is what it was "
     "before, and `{target}` is deleted if this migration made it and it is empty.",
     "drain_back": "The protocol runs with source and target exchanged, at once: a window is not waited for. A gate "
     "waits until the groups are near the end of `{target}`. Then producers stop for the freeze budget at most, "
@@ -258,15 +260,25 @@ def stopped_on_target(view: View) -> Decision | None:
     on_target = [p for p in driven(view) if not _off_target(seen(view, p))]
     if not on_target:
         return None
-    text, row = named(view, on_target), view.record.step(Row.ROLLBACK)
-    until = row.data.get("lease_until") if row is not None else None
-    returned = any(seen(view, p).runs_on("source") for p in driven(view))
-    if until and view.now >= datetime.fromisoformat(str(until)) and not returned:
+    text, until = named(view, on_target), _lease_of(view.record)
+    if until is not None and view.now >= until and not _returned(view):
         why = f"not stopped within the freeze budget: {text}; producers go on with the target"
         called_off = _called_off(view, Act.END_ROLLBACK, why)
         if called_off is not None:
             return called_off
     return retell(view, Act.STOP_ON_TARGET, f"not stopped: {text}", f"not stopped yet: {text}")
+
+
+def _lease_of(record: Record) -> datetime | None:
+    """Until when producers stand still for this rollback, None where nobody was stopped for it."""
+    row = record.step(Row.ROLLBACK)
+    until = row.data.get("lease_until") if row is not None else None
+    return datetime.fromisoformat(str(until)) if until else None
+
+
+def _returned(view: View) -> bool:
+    """Whether some producer runs on the source again: the others follow it."""
+    return any(seen(view, p).runs_on("source") for p in driven(view))
 
 
 def _off_target(where: Whereabouts) -> bool:
@@ -280,23 +292,104 @@ def target_shut_for_rollback(view: View) -> Decision | None:
     return _target_shut(view)
 
 
-@ROLLBACK.rule(_begun)
-def groups_returned(view: View) -> Decision | None:
-    """Groups that were released read the source again."""
-    released = view.record.released
-    return act(Act.RETURN_GROUP, "it was released to the target", released[0]) if released else None
-
-
 @ROLLBACK.rule(lambda r: _begun(r) and (r.in_effect(Row.FENCE) or r.in_effect(Row.WIDE_DENY)))
 def rollback_unfenced(view: View) -> Decision | None:
     """The DENY goes before producers do."""
     return act(Act.UNFENCE, "producers go back to the source") if view.age(Act.UNFENCE.value) is None else None
 
 
+@ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.WIDE_DENY), Fact.PRODUCERS, Fact.FENCE)
+def source_opened_for_all(view: View) -> Decision | None:
+    """No producer goes back to a source that is shut for everybody: it would be denied at a broker that is late.
+
+    They stand still for it until their lease ends at most. Then they go on with the target; where the source was
+    written to, back all the same.
+    """
+    if isinstance(view.producers, Unknown):
+        return wait(f"producers cannot be observed: {view.producers.why}")
+    if _returned(view):
+        return None
+    until, source = _lease_of(view.record), view.record.source
+    if until is not None and view.now >= until - lease_margin(view.record.policy.freeze_budget):
+        why = f"the DENY for everybody is still shown on {source} as the lease ends; producers go on with the target"
+        return _called_off(view, Act.END_ROLLBACK, why)
+    return _deny_gone(view)
+
+
 @ROLLBACK.rule(_touched, Fact.PRODUCERS)
 def producers_returned(view: View) -> Decision | None:
     """Every producer that a controller moves runs on the source again."""
     return _on_the_source(view)
+
+
+FOLLOWS = timedelta(minutes=10)
+"""Time for which one advancer waits for groups to read the source again, before it calls a person."""
+
+
+def returning(record: Record, group: str) -> bool:
+    """Whether this rollback has begun to return the group."""
+    row, back = record.step(Row.SWITCH_GROUP, group), record.step(Row.ROLLBACK)
+    return row is not None and back is not None and row.data.get("returning") == back.data.get("way", 0)
+
+
+def _sent_back(record: Record) -> list[Member]:
+    """Groups that this rollback returns and a controller moves; the others are a person's to start."""
+    return [c for c in record.policy.consumers if not c.manual and returning(record, c.group)]
+
+
+@ROLLBACK.rule(_begun)
+def groups_returned(view: View) -> Decision | None:
+    """Groups that were released are sent to the source, after the producers: nobody stands still for a group."""
+    released = view.record.released
+    for group in released:
+        if due(view, Act.RETURN_GROUP, group):
+            return act(Act.RETURN_GROUP, "it was released to the target", group)
+    followed = [c.group for c in _sent_back(view.record)]
+    others = [g for g in released if g not in followed]
+    return wait(f"sent to the source: {', '.join(others)}") if others else None
+
+
+@ROLLBACK.rule(lambda r: _begun(r) and r.in_effect(Row.CREATE_TARGET) and bool(_sent_back(r)), Fact.GROUPS)
+def groups_followed(view: View) -> Decision | None:
+    """Each of them reads the source before the target goes; who does not is told again, then a person is called."""
+    record, open_, since = view.record, list[str](), view.began_at
+    for consumer in _sent_back(record):
+        fact = view.groups.get(consumer.group, Unknown("it was not asked"))
+        if not record.in_effect(Row.SWITCH_GROUP, consumer.group) and _reads_source(fact):
+            continue
+        text = f"group {consumer.group} does not read {record.source} yet: {_seen_of(fact)}"
+        if due(view, Act.RETURN_GROUP, consumer.group):
+            return act(Act.RETURN_GROUP, text, consumer.group)
+        open_.append(text)
+        row = record.step(Row.SWITCH_GROUP, consumer.group)
+        if row is not None:
+            since = max(since, datetime.fromisoformat(str(row.data["returning_at"])))
+    if not open_:
+        return None
+    if view.now - since < FOLLOWS:
+        return wait("; ".join(open_))
+    return stop(
+        "AmbiguousState",
+        f"producers are on {record.source} again, and after {FOLLOWS.total_seconds() / 60:g} min {'; '.join(open_)}",
+        f"Start it on {record.source}, then trigger topic_rollback again, or: topicshift rollback "
+        f"{record.migration_id}. {record.target} is not deleted before.",
+    )
+
+
+def _reads_source(fact: GroupFact | Unknown) -> bool:
+    return (
+        not isinstance(fact, Unknown)
+        and fact.where.side == "source"
+        and (fact.where.status == "running" or fact.where.absent)
+    )
+
+
+def _seen_of(fact: GroupFact | Unknown) -> str:
+    if isinstance(fact, Unknown):
+        return f"it cannot be seen ({fact.why})"
+    where = fact.where
+    on = f" on the {where.side}" if where.side else ""
+    return f"it is {where.status}{on}" + (f" ({where.reason})" if where.reason else "")
 
 
 @ROLLBACK.rule(lambda r: _begun(r) and (r.in_effect(Row.FENCE) or r.in_effect(Row.WIDE_DENY)))
