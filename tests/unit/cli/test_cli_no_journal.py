@@ -16,6 +16,14 @@ from topicshift.core.route.acts import Act, open_producers
 from topicshift.core.route.records import GroupRoute, Route, State
 
 WHERE = ("--bootstrap-server", "localhost:1")
+SPEC = """
+apiVersion: topicshift/v1
+source: payments
+target: payments-v2
+partitions: 6
+producers: [{name: checkout, kind: route}]
+consumers: [{name: ledger, kind: route, group: ledger}]
+"""
 PAUSED = Route(
     "payments",
     "payments",
@@ -154,10 +162,16 @@ def test_a_route_that_is_not_understood_is_unknown(run: Any, monkeypatch: pytest
         ["close", "payments", "--reason", "x"],
         ["answer", "payments", "approve.plan", "yes"],
         ["status", "payments"],
+        ["replay", "payments", "--reason", "x", "--yes"],
         ["audit", "verify", "payments"],
+        ["audit", "export", "payments", "--out", "payments.zip"],
+        ["plan", "SPEC"],
     ],
 )
-def test_everything_else_is_unknown(words: list[str], run: Any) -> None:
+def test_everything_else_is_unknown(words: list[str], run: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC)
+    words = [str(spec) if word == "SPEC" else word for word in words]
     cluster = () if words[0] in ("status", "audit") else WHERE
     code, _, err = run(*words, *cluster)
     assert code == 4, err
