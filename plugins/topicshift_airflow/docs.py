@@ -78,8 +78,8 @@ ROLLBACK_DOC = """\
 The type of rollback is computed live, shown, and accepted by a person before anything is done; if it has changed by
 then, it is another question.
 
-- `free`: nothing was written to the target. Producers and groups go back, the fence is lifted, the retention restored, the
-  empty target deleted.
+- `free`: nothing was written to the target. Producers go back, then groups, the fence is lifted, the retention restored, and
+  the empty target deleted once each group reads the source.
 - `drain_back`: the target holds records, and every group reads it. The protocol runs with source and target exchanged:
   gate, freeze, fence of the target, drain, verification, then producers and groups on the source, in the order of the
   migration. Groups resume at the offsets of their drain certificates. The target keeps its records and is not deleted. If
