@@ -217,6 +217,12 @@ KEPT: dict[str, Scenario] = {
         hands=(Hand("producer_crash", 0.6821073241097476, "create_target", 259.8346219687473),),
         approvals="auto",
     ),
+    "the plan gets a yes, and then a no to the same question, which counts for nothing": Scenario(
+        11274,
+        Shape(source_partitions=3, target_partitions=4, instances=(2,), groups=1, members=(1,), resets=("earliest",)),
+        hands=(Hand("command_line", 6.7144397535696),),
+        moods=(Mood(4.487018556939713), Mood(3.550849653410696, "no"), Mood(2.0)),
+    ),
     "a command comes before there is a migration": Scenario(
         5878,
         Shape("producers_first", producers=1, instances=(1,), groups=1, members=(1,), manual_groups=1),

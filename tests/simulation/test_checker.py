@@ -188,6 +188,11 @@ def _blind(s: Story) -> None:
 
 
 def _no_cutover(s: Story) -> None:
+    s.at(15.6, "person", "asked", question="switch_producers.switch", shown="{}")
+    _no_to_the_same(s)
+
+
+def _no_to_the_same(s: Story) -> None:
     s.at(15.7, "person", "answered", question="switch_producers.switch", shown="{}", said="no")
 
 
@@ -261,6 +266,12 @@ def test_a_no_before_the_act_is_caught() -> None:
 
     story._plan = refused  # type: ignore[method-assign]
     assert "approval" in story.tell()
+
+
+def test_a_no_after_the_yes_to_one_question_is_no_violation() -> None:
+    story = Story()
+    story.plants["fenced"] = _no_to_the_same
+    assert story.tell() == []
 
 
 def test_a_yes_to_another_plan_is_caught() -> None:

@@ -10,13 +10,16 @@ from tests.simulation.promises.facts import Facts, Violation, ended, forward, lo
 
 def approved_as_shown(facts: Facts) -> Iterator[Violation]:
     """What needs a person's yes has one, for what that person was shown, and nobody's no is overruled."""
+    first: dict[tuple[str, str], Event] = {}
     said: dict[str, Event] = {}
     plan: str | None = None
     for e in facts.deeds:
         if e.what == "plan":
             plan = e["plan_hash"]
-        elif e.what == "answered":
-            said[e["question"]] = e
+        elif e.what == "asked":
+            first.pop((e["question"], e["shown"]), None)
+        elif e.what == "answered":  # a second answer to one question counts for nothing
+            said[e["question"]] = first.setdefault((e["question"], e["shown"]), e)
         elif e.what == "call" and e["outcome"] == "ok" and e["method"] == "create_topic":
             yes = said.get("approve.plan")
             if "approve.plan" not in required(facts):
