@@ -19,8 +19,8 @@ class Application(Model):
         default="route",
         description=(
             "Who stops and starts it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of "
-            "the installation), `connect` (a Kafka Connect connector), `kubernetes` (a Deployment or StatefulSet), or "
-            "a kind that an installed package offers."
+            "the installation), `connect` (a Kafka Connect connector), `kubernetes` (a Deployment, StatefulSet or "
+            "Rollout), or a kind that an installed package offers."
         ),
     )
     settings: Annotated[dict[str, JsonValue], Field(max_length=50)] = Field(
