@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.integration.real_world import RealWorld
 from tests.unit.connect_contract import CONTRACT, Case
 
 from lab.broker import EmbeddedBroker
+from topicshift import cli
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.controllers.command import CommandController
 from topicshift.adapters.controllers.connect import ConnectController
@@ -420,6 +422,31 @@ def test_what_cannot_be_moved_is_said_before_anything_is_touched(
         assert "topics.regex" in unable()
     finally:
         worker.delete(f"{topic}_c")
+
+
+def test_a_plan_in_a_terminal_asks_the_worker_of_a_connection_in_the_environment(
+    migrate: Migrate,
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = migrate()
+    path = tmp_path / "spec.json"
+    path.write_text(w.spec.model_dump_json(exclude_defaults=True))
+    words = ["plan", str(path), "--bootstrap-server", broker.bootstrap, "--without-impact", "--json"]
+
+    def found() -> list[str]:
+        cli.run(words)
+        return [f["seen"] for f in json.loads(capsys.readouterr().out)["findings"] if f["code"] == "TS325"]
+
+    assert len(found()) == 2 and all("no connection 'connect_default'" in line for line in found())
+    monkeypatch.setenv("AIRFLOW_CONN_CONNECT_DEFAULT", f"http://127.0.0.1:{w.worker.port}")
+    assert found() == []
+    w.worker.ask("PUT", f"/connectors/{w.sink_name}/pause", None)
+    w.worker.until(lambda: w.worker.status(w.sink_name)[0] == "PAUSED", "it is paused")
+    (line,) = found()
+    assert "the connector is PAUSED" in line
 
 
 @pytest.mark.parametrize("case", CONTRACT, ids=lambda c: c.__name__)
