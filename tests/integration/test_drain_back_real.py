@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
 from tests.integration.real_world import RealWorld
 from tests.integration.route_world import eventually
 
@@ -16,6 +18,7 @@ from lab.broker import EmbeddedBroker
 from lab.load_life import App, Life
 from lab.load_proof import prove
 from lab.traffic import start_traffic
+from topicshift import cli
 from topicshift.acts import orders
 from topicshift.acts.advance import Done
 from topicshift.adapters.controllers import ControllerEnv, controller
@@ -44,12 +47,28 @@ class LiveWorld(RealWorld):
         self.controllers["route"].close()
         super().close()
 
-    def goes_there_and_back(self, life: Life) -> None:
-        """Everybody moves to the target, works there for a while, and goes back."""
-        before = self.acls()
-        self.goes_there(life)
-        self.goes_back(life)
-        assert self.acls() == before
+    def forgets(self) -> None:
+        """The brokers forget where the group stood on the source, as they do of what nobody commits for a while."""
+        config, places = self.broker.superuser_config(), range(len(self.stands()))
+        with_rights = {
+            "security_protocol": config["security.protocol"],
+            "sasl_mechanism": config["sasl.mechanism"],
+            "sasl_plain_username": config["sasl.username"],
+            "sasl_plain_password": config["sasl.password"],
+        }
+        client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"], **with_rights)
+        try:
+            found = client.delete_group_offsets(self.group, [TopicPartition(self.source, p) for p in places])
+        finally:
+            client.close()
+        assert {error.__name__ for error in found.values()} == {"NoError"}, found
+        assert set(self.stands().values()) == {None}
+
+    def stands(self) -> dict[int, int | None]:
+        """Where the group stands on the source."""
+        places = sorted(self.cluster.offsets(self.source))
+        held = self.cluster.commits([self.group], self.source, places)[self.group]
+        return {p: held.offsets.get(p) for p in places}
 
     def goes_there(self, life: Life) -> None:
         """Everybody moves to the target, and works there for a while."""
@@ -138,8 +157,15 @@ def test_under_load_everybody_goes_back_twice_and_nothing_is_lost(
     source = life.topic
     for target in (f"{source}-v2", f"{source}-v3"):
         changes = {"target": target, "partitions": 9, "cutover": cutover}
-        worlds.append(LiveWorld(secure_broker, admin, source, consumers=LEDGER, **changes))
-        worlds[-1].goes_there_and_back(life)
+        worlds.append(w := LiveWorld(secure_broker, admin, source, consumers=LEDGER, **changes))
+        before = w.acls()
+        w.goes_there(life)
+        stood = w.stands()
+        if target.endswith("-v2"):
+            w.forgets()
+        w.goes_back(life)
+        assert w.acls() == before
+        assert all((at or 0) >= (was or 0) for at, was in zip(w.stands().values(), stood.values(), strict=True))
     nothing_is_lost(life, tmp_path / "logs", {source, f"{source}-v2", f"{source}-v3"})
 
 
@@ -186,3 +212,53 @@ def test_under_load_an_abort_and_a_freeze_that_has_failed_leave_everything_as_it
         w.is_as_before("rolled back", life)
         assert w.acls() == before and w.target not in admin.topic_names()
     nothing_is_lost(life, tmp_path / "logs", {life.topic})
+
+
+def test_in_a_freeze_without_a_journal_status_and_resume_on_source_go_by_the_route(
+    secure_broker: EmbeddedBroker,
+    admin: KafkaAdmin,
+    life: Life,
+    worlds: list[LiveWorld],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    worlds.append(
+        w := LiveWorld(
+            secure_broker,
+            admin,
+            life.topic,
+            consumers=LEDGER,
+            partitions=9,
+            freeze_budget="60s",
+            target=f"{life.topic}-v2",
+        )
+    )
+    before = w.acls()
+    w.advance(until=Step.STOP_PRODUCERS, patience_s=60.0)
+    assert w.record().freeze is not None, "producers stand still"
+    dead = tmp_path / "journal.db"
+    dead.write_text("this is no database, and it is long enough to be looked at as one " * 20)
+    properties = str(secure_broker.write_client_properties(None, tmp_path / "superuser.properties"))
+
+    def topicshift(*words: str) -> tuple[int, str]:
+        with monkeypatch.context() as patch:
+            patch.setenv("TOPICSHIFT_JOURNAL", f"sqlite:///{dead}")
+            code = cli.run([*words, "--kafka-config", properties])
+        out, err = capsys.readouterr()
+        assert "The journal cannot be read" in err, err
+        return code, out
+
+    name = w.claim.migration_id
+    code, out = topicshift("status", life.topic)
+    assert code == 0 and f"{name}: producers of {life.topic} are on {life.topic}, paused until " in out
+    code, out = topicshift("resume-on-source", name)
+    assert code == 0 and f"{name}: producers go on with {life.topic}" in out
+    w._works(life)
+    assert "not paused" in topicshift("status", name)[1]
+    w.advanced(wanted="resume")  # the journal is back, and the run does what the watch or a person asks it to
+    assert w.acls() == before
+    w.is_as_before("producers resumed on the source", life)
+    w.goes_there(life)
+    assert w.journal.current(name).state == "done"
+    nothing_is_lost(life, tmp_path / "logs", {life.topic, f"{life.topic}-v2"})
