@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import httpx
 import psutil
@@ -10,6 +12,7 @@ import pytest
 
 from lab.airflow_api import AirflowApi, AirflowError
 from lab.stack import ORCHESTRATOR, Stack
+from topicshift.core.doctor import DAGS, MAY_BE_PAUSED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 
@@ -25,6 +28,28 @@ def test_every_dag_is_parsed_without_an_error(stack: Stack) -> None:
     assert stack.airflow.import_errors() == []
     paused = {dag["dag_id"]: dag["is_paused"] for dag in stack.airflow.dags()}
     assert not paused["topic_migration"] and paused["topic_retirement"]
+
+
+def test_the_doctor_finds_this_installation_fit_and_names_what_is_not(stack: Stack) -> None:
+    """With the environment of the scheduler; the DAGs, plugin and connections are those that Airflow itself has."""
+    stack.airflow.wait_parsed(*DAGS, *MAY_BE_PAUSED)
+
+    def doctor() -> tuple[int, dict[str, dict[str, str]]]:
+        words = [sys.executable, "-m", "topicshift.cli", "doctor", "--json"]
+        done = subprocess.run(words, env=stack.services.environment(), capture_output=True, text=True, timeout=120)
+        rows = json.loads(done.stdout)["rows"]
+        return done.returncode, {f"{r['area']}: {r['name']}": r for r in rows}
+
+    code, rows = doctor()
+    assert code == 0, [r for r in rows.values() if r["verdict"] != "ok"]
+    assert {"dags: topic_migration", "airflow: plugin", "kafka: rights", "connections: kafka_default"} <= set(rows)
+    stack.airflow.set_paused("topic_question", True)
+    try:
+        code, rows = doctor()
+    finally:
+        stack.airflow.unpause("topic_question")
+    assert code == 3
+    assert [name for name, r in rows.items() if r["verdict"] == "not_ok"] == ["dags: topic_question"]
 
 
 def test_a_viewer_may_look_and_not_trigger(stack: Stack) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,7 +15,9 @@ PLUGIN = "topicshift"
 
 def _asked(what: str, ask: Callable[[], T]) -> T:
     try:
-        return ask()
+        # Airflow logs to stdout as it is imported, which is for the answer.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return ask()
     except ImportError as error:
         raise Unreadable(f"{what}: Airflow is not installed here ({error.name})") from None
     except Exception as error:  # noqa: BLE001 - of any database, secrets backend or plugin
