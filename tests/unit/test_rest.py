@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from topicshift.adapters.rest import Ask, Endpoint, asker, endpoint, endpoint_from_env
+from topicshift.adapters.rest import Ask, Conflict, Endpoint, asker, endpoint, endpoint_from_env
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, Transient, Unreadable
 
 SECRET = "hush-hush"
@@ -111,7 +111,7 @@ def test_what_is_sent_is_heard(service: tuple[Ask, list[Any]]) -> None:
         (404, NotFound),
         (400, Refused),
         (422, Refused),
-        (409, Transient),
+        (409, Conflict),
         (429, Transient),
         (500, Transient),
         (503, Transient),
