@@ -170,6 +170,12 @@ class Process:
         """Kill it: it ends at its next call, before any effect."""
         self.doomed = True
 
+    def end(self) -> None:
+        """Kill it here and now, once its run is over: the collector would wake it in the middle of another run."""
+        self.doomed = True
+        if self._greenlet:
+            self._greenlet.throw(Killed(self.name))
+
 
 class SimClock:
     """The clock of one process: true time and its skew. ``sleep`` gives way to the kernel.

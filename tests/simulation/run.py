@@ -265,6 +265,7 @@ class Simulation:
             self.errors["kernel"] = str(error)
         self._end()
         violations = checker.judge(h)
+        self._let_go()
         kinds: Counter[str] = Counter(f.kind for f in self.injector.hit)
         kinds.update(e["hand"] for e in h.of("hand") if e["did"] is not False)
         return Result(self.scenario, violations, self._outcome(), self.injector.calls, kinds, self.kernel.now, h)
@@ -462,6 +463,13 @@ class Simulation:
         for run in self.runs:
             run.paused_until = -1.0
         self.operator.begin()
+
+    def _let_go(self) -> None:
+        """End what is still at work; what it says then is not told."""
+        said = len(self.history.events)
+        for process in self.processes:
+            process.end()
+        del self.history.events[said:]
 
     def _end(self) -> None:
         world, rows = self.world, []

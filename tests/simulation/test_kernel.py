@@ -133,3 +133,22 @@ def test_coroutines_run_without_an_event_loop() -> None:
 
 def test_the_same_seed_draws_the_same_faults() -> None:
     assert draw(random.Random("7"), 20) == draw(random.Random("7"), 20)
+
+
+def test_a_process_ends_with_its_run_and_reaches_nothing_any_more() -> None:
+    """The collector would wake it later, in the middle of another run."""
+    kernel, said = Kernel("s"), list[str]()
+
+    def body() -> None:
+        try:
+            process.pause(100.0)
+        finally:
+            said.append("closing")
+            process.pause(0.0)
+            said.append("still at work")
+
+    process = Process(kernel, "p", body).start()
+    kernel.run(10.0)
+    assert process._greenlet and not process.over
+    process.end()
+    assert (bool(process._greenlet), process.over, said) == (False, True, ["closing"])
