@@ -148,6 +148,26 @@ def at_call(w: World, method: str, act: Any, *, when: Any = lambda: True) -> Non
     w.cluster.on_call = look
 
 
+def test_an_advancer_looks_again_where_a_dead_ones_seat_was_taken_over_during_its_look() -> None:
+    w = World()
+    w.journal.take_seat(w.claim, "create_target", "", "dead", lasts_s=30)
+
+    take_seat = w.journal.take_seat
+
+    def after_another(claim: Any, *words: Any, **named: Any) -> Any:
+        w.journal.take_seat = take_seat
+        w.clock.advance(31)
+        assert take_seat(claim, "create_target", "", "elsewhere", lasts_s=30) is not None
+        return take_seat(claim, *words, **named)
+
+    w.journal.take_seat = after_another
+    assert w.waits(patience_s=5) == "check_plan is decided on anew: somebody has gone on since the last look"
+    assert w.waits(patience_s=5) == "elsewhere is at create_target"
+    w.clock.advance(30)
+    w.advanced()
+    is_done(w)
+
+
 def test_an_advancer_that_was_stalled_for_too_long_sends_nothing() -> None:
     w = World()
     fencing = lambda: w.state(Row.STOP_PRODUCERS) == "done"  # noqa: E731

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
-from topicshift.acts.advance import Done, Waiting
+from topicshift.acts import advance as advancing
+from topicshift.acts.advance import Asking, Done, Waiting
+from topicshift.acts.questions import record_question
 from topicshift.core.drain.evidence import ReaderEvidence
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import AmbiguousState, DrainTimedOut, Refused
@@ -32,6 +34,30 @@ def moves(w: World, name: str, topic: str | None) -> None:
         w.leave("ledger-g")
     elif name == "ledger" and topic is not None:
         w.join("ledger-g", topic)
+
+
+def test_a_question_is_recorded_also_where_another_took_a_dead_ones_seat_over_during_the_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w, look = World(**BY_HAND), advancing.observe
+    assert w.asks().ask is Ask.STOP_BY_HAND
+    ctx = w.context()
+
+    def slow_look(*words: Any) -> Any:
+        seen = look(*words)
+        w.journal.take_seat(ctx.claim, "arm", "", "dead", lasts_s=30)
+        w.clock.advance(31)
+        taken = w.journal.take_seat(ctx.claim, "arm", "", "elsewhere", lasts_s=30)
+        assert taken is not None
+        w.journal.leave_seat(taken[1])
+        monkeypatch.setattr(advancing, "observe", look)
+        return seen
+
+    monkeypatch.setattr(advancing, "observe", slow_look)
+    asking = w.advance(ctx)
+    assert isinstance(asking, Asking)
+    record_question(ctx, asking.ask, asking.subject, asking.about, asking.decision.why)
+    assert w.events("asked")[-1]["act"] == Ask.STOP_BY_HAND
 
 
 def test_what_a_person_moves_is_asked_for_and_seen_before_anything_goes_on() -> None:

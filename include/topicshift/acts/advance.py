@@ -120,6 +120,8 @@ def advance(
             raise _error(decision)
         if decision.kind is Kind.ASK:
             assert decision.ask is not None
+            if not _same(ctx, record):
+                continue  # asked about what somebody else has changed meanwhile, it would be answered for nothing
             about = about_of(decision.ask, decision.subject, record, view)
             return Asking(decision.ask, decision.subject, about, decision, view)
         other = perform(ctx, view, decision) if decision.kind is Kind.ACT else ""
@@ -151,7 +153,12 @@ def perform(ctx: MigrationContext, view: View, decision: Decision) -> str | None
     if run is None:
         return f"{act.value} is for another task: {decision.why}"
     trace = {"rule": decision.rule, "why": decision.why, "view": dump(view)}
-    got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S, trace=trace)
+    try:
+        got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S, trace=trace)
+    except OwnershipLost:
+        # Another advancer has taken a dead one's seat over, or lets producers resume: ``refresh`` tells whether the
+        # owner is another.
+        return f"{key_of(act.value, decision.subject)} is decided on anew: somebody has gone on since the last look"
     if got is None:
         seat = ctx.journal.seat(view.record.migration_id)
         return f"{seat.holder} is at {seat.act}" if seat is not None else "somebody else acts"
