@@ -25,6 +25,9 @@ ANSWERS = (0, 3, 4, 75, 130)
 
 EVIDENCE = ("plan.json", "impact.json", "before.json", "fence.json", "order_proof.json")
 
+SHUT_OUT = "began under epoch"
+"""In what a process says that lost its migration to somebody else."""
+
 SPOILS = ("source_made_again",)
 """Hands that destroy records, so that nobody can deliver them any more."""
 
@@ -388,6 +391,13 @@ def nothing_crashes(facts: Facts) -> Iterator[Violation]:
             yield Violation("crash", f"{e.who} ended with code {e['code']}: {e['said']}")
 
 
+def nobody_is_shut_out(facts: Facts) -> Iterator[Violation]:
+    """An advancer goes on whoever else acts, as long as the owner of its migration is the same."""
+    for e in facts.events:
+        if e.what == "ended" and e.who.startswith("advance-") and SHUT_OUT in e["said"]:
+            yield Violation("shut_out", f"{e.who} ended with code {e['code']}: {e['said']}")
+
+
 RULES: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     acknowledged_is_there,
     nothing_lost,
@@ -410,5 +420,6 @@ RULES: tuple[Callable[[Facts], Iterator[Violation]], ...] = (
     leaves_it_tidy,
     the_trail_is_whole,
     nothing_crashes,
+    nobody_is_shut_out,
 )
 """Every promise."""

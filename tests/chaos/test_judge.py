@@ -189,6 +189,10 @@ PLANTED: dict[str, tuple[Callable[[Events], Events], Callable[..., Any]]] = {
         rules.leaves_it_tidy,
     ),
     "the trail was changed": (lambda e: changed(e, "end", audit=3), rules.the_trail_is_whole),
+    "an advancer was shut out by another one of the same owner": (
+        lambda e: more(e, 9.0, "advance-1", "ended", code=3, said="by now, and this task began under epoch 1"),
+        rules.nobody_is_shut_out,
+    ),
     "a command crashed": (
         lambda e: more(e, 9.0, "advance-1", "ended", code=1, said="Traceback"),
         rules.nothing_crashes,
