@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200, help="stop once so many have struck, in all of the folder")
-    parser.add_argument("--each", type=int, default=7, help="faults that are planned for each migration")
+    parser.add_argument("--each", type=int, default=8, help="faults that are planned for each migration")
     parser.add_argument("--part", type=int, help="the first migration; by default those without a result in the folder")
     parser.add_argument("--only", help="this one migration", action="store_true")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further migration after so long")
