@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.test_acts_commands import MIXED
+from tests.unit.test_fence_again import half
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.core.engine.back import FOLLOWS
@@ -158,9 +160,9 @@ def test_they_stand_still_for_a_late_broker_no_longer_than_a_freeze_may_last(cut
 # ------------------------------------------------------------------------------------------- offsets that expired
 
 
-def offsets_went(w: World, lower: int | None = None) -> None:
+def offsets_went(w: World, lower: int | None = None, groups: Sequence[str] = GROUPS) -> None:
     """They expired, or somebody set them back; and a group that is stopped has no members."""
-    for group in GROUPS:
+    for group in groups:
         held = w.cluster._groups[group].commits
         for key in [k for k in held if k[0] == SOURCE]:
             if lower is None:
@@ -255,3 +257,20 @@ def test_a_group_that_a_person_moves_is_named_with_the_offsets_that_it_lacks() -
     (line,) = w.data(Row.ROLLBACK)["start_by_hand"]
     assert line == "ledger (group ledger-g): stop it and set its offsets first, by partition: 0=10, 1=10, 2=10"
     assert committed(w, "fraud-g") == {0: 10, 1: 10, 2: 10}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@ORDERS
+def test_a_released_group_gets_no_offset_behind_a_late_record_that_it_has_not_read(cutover: str, kept: bool) -> None:
+    """The source was fenced anew behind that record, for the group that is still on it."""
+    w = half(cutover)
+    w.write(partition=1, records=2)
+    w.waits(patience_s=30)
+    assert w.state(Row.FENCE_AGAIN) == "done"
+    offsets_went(w, groups=["ledger-g"])
+    for name in w.evidence.names(w.claim.migration_id):
+        if name.startswith("drain_certificate") and not kept:
+            w.evidence.write(w.claim.migration_id, name, b"{}")
+    w.advanced(wanted="rollback")
+    assert committed(w, "ledger-g") == {0: 10, 1: 10, 2: 10}
+    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
