@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tests.chaos import judge as rules
 from tests.chaos.__main__ import next_part, parts_of, plan_of
-from tests.chaos.draw import MOMENTS, draw
+from tests.chaos.draw import MOMENTS, Planned, draw
 from tests.chaos.history import Event, Writer, read
 from tests.chaos.judge import judge
 from tests.chaos.looks import whole_files
+from tests.chaos.part import Part
 from tests.chaos.report import write_report
 from tests.chaos.worlds import ALL_CLASSES, ORDERS, WORLDS, order_of, world_of
 
@@ -270,6 +271,22 @@ def test_every_world_has_both_orders_and_a_class_only_where_it_can_strike() -> N
         assert set(one.worlds) <= set(WORLDS), name
         assert set(one.moments) <= set(MOMENTS), name
     assert {row.partition(":")[0] for row in MOMENTS if row} <= {str(row) for row in Row}
+
+
+@pytest.mark.parametrize(("name", "hits"), [("producer_killed", True), ("deny_removed", False)])
+def test_a_fault_whose_moment_does_not_come_strikes_where_it_can(
+    name: str, hits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, hit = object.__new__(Part), list[str]()
+    part.state, part.begun = "", {"check", "switch_consumer:ledger"}
+    monkeypatch.setattr(part, "_demand_progress", lambda _: None, raising=False)
+    monkeypatch.setattr(part, "_wait", lambda _: None, raising=False)
+    monkeypatch.setattr(part, "_until", lambda ready, _seconds, _what: ready(), raising=False)
+    monkeypatch.setattr(part, "_hit", lambda one, _: hit.append(one.name), raising=False)
+    assert part._strike(Planned(name, "fence", 0.0, 0.0)) is True, "the next one may strike"
+    assert hit == ([name] if hits else [])
+    assert part._strike(Planned(name, "switch_consumer", 0.0, 0.0)) is True
+    assert hit[-1:] == [name]
 
 
 def test_a_torn_file_is_none(tmp_path: Path) -> None:
