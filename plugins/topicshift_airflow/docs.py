@@ -123,7 +123,7 @@ the order would do; where it cannot, it fails with the reason, and nothing is ch
 | *resume on source* | Ends a freeze; producers go on with the source. |
 | *abort* | Ends the migration in the way that holds now; once records are in the target it says which ways are left. |
 | *replay* | Writes records that came to the source too late to the target, once every group is released. *Only say* lists them. |
-| *close* | Gives both topics free, moves nobody, and names what is left to do by hand. |
+| *close* | Gives both topics free, moves nobody, and names what is left to do by hand (also in the task's return value). |
 """
 
 RETIREMENT_DOC = f"""\

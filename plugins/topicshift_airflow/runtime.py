@@ -21,6 +21,8 @@ from topicshift.core.spec.model import Spec
 from topicshift.quiet import quiet
 
 if TYPE_CHECKING:
+    from airflow.sdk.exceptions import ErrorType
+
     from topicshift.acts.context import MigrationContext
     from topicshift.adapters.policy import PolicyFile
     from topicshift.adapters.rest import Endpoint
@@ -56,21 +58,27 @@ def find_connection(conn_id: str) -> Any | None:
 def _why_unknown(conn_id: str) -> str | None:
     """None when the API server itself says that it has no such connection (or none can be asked), else what it says."""
     from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time.comms import GetConnection
+
+    return _not_missing(GetConnection(conn_id=conn_id), ErrorType.CONNECTION_NOT_FOUND)
+
+
+def _not_missing(question: Any, missing: ErrorType) -> str | None:
     from airflow.sdk.execution_time import task_runner
-    from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
+    from airflow.sdk.execution_time.comms import ErrorResponse
 
     asks = getattr(task_runner, "SUPERVISOR_COMMS", None)
     if asks is None:
         return None  # not in a task: there is no API server behind the answer
     try:
-        answer = asks.send(GetConnection(conn_id=conn_id))
+        answer = asks.send(question)
     except AirflowRuntimeError as error:
         answer = error.error
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer
         return type(error).__name__
     if not isinstance(answer, ErrorResponse):
         return "it could not be looked up a moment ago"
-    return None if answer.error is ErrorType.CONNECTION_NOT_FOUND else answer.error.value
+    return None if answer.error is missing else answer.error.value
 
 
 def connection(conn_id: str) -> Any:
@@ -207,14 +215,30 @@ def policy_file() -> PolicyFile:
     found = policy_from_env()
     if found.path is not None:
         return found
-    try:
-        named = str(Variable.get(POLICY_VARIABLE, default=None) or "").strip()
-    except AirflowRuntimeError as error:
-        raise Transient(
-            f"Whether Airflow has a variable {POLICY_VARIABLE} could not be told ({type(error).__name__}), so what the "
-            "installation policy forbids is unknown. The task is tried again."
-        ) from error
+    named = str(_variable(POLICY_VARIABLE) or "").strip()
     return PolicyFile(Path(named) if named else None)
+
+
+def _variable(name: str) -> Any:
+    """An Airflow variable, None where there surely is none of this name. Raises ``Transient`` where that is unknown.
+
+    Airflow takes a variable that its API server could not look up for one that does not exist.
+    """
+    from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time.comms import GetVariable
+
+    why: str | None
+    try:
+        found = Variable.get(name, default=None)
+        why = None if found is not None else _not_missing(GetVariable(key=name), ErrorType.VARIABLE_NOT_FOUND)
+    except (AirflowRuntimeError, PermissionError) as error:
+        why = str(error)
+    if why is not None:
+        raise Transient(
+            f"Whether Airflow has a variable {name} could not be told ({why}), so what the installation policy forbids "
+            "is unknown. The task is tried again."
+        )
+    return found
 
 
 def impact_page(impact: Mapping[str, Any], sizing: Any) -> str:

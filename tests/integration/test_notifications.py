@@ -17,9 +17,10 @@ from typing import Any, cast
 import pytest
 from tests.unit.test_notifiers import Hook, connect
 
+from lab.airflow_api import wait_until
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.engine.freeze import Freeze
-from topicshift.core.engine.words import Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.notices import NOTICE
 from topicshift.core.rows import Claim
 from topicshift_airflow.notices import tell_untold
@@ -132,6 +133,29 @@ def test_the_example_of_the_page_sends_mails_and_posts(journal: SqlJournal, mail
     states = [e.data["state"] for e in journal.events(claim.migration_id, (NOTICE,))]
     assert states == ["telling", "told"] * 3
     assert all(e.data.get("not_told") is None for e in journal.events(claim.migration_id, (NOTICE,)))
+
+
+def test_the_end_of_a_freeze_and_a_retirement_that_is_due_reach_both_servers(
+    journal: SqlJournal, mail: MailServer, hook: Hook
+) -> None:
+    claim = opened(journal)
+    now = datetime.now(UTC)
+    freeze = Freeze.begin(now, timedelta(seconds=120))
+    journal.intend(claim, Row.FREEZE, {**freeze.to_data(), "attempt": 1})
+    journal.finish(claim, Row.FREEZE, {"ended_at": (now + timedelta(seconds=2)).isoformat()})
+    asked = {"about": {}, "subject": "Delete payments? [1234]", "asked_at": (now + timedelta(seconds=3)).isoformat()}
+    journal.intend(claim, f"{Row.QUESTION}:{Ask.RETIRE}", asked)
+    began, until = now + timedelta(seconds=4), now + timedelta(hours=1)
+    journal.intend(claim, Row.SCREAM_TEST, {"began_at": began.isoformat(), "until": until.isoformat()})
+    tell_untold(journal, claim.migration_id, now + timedelta(seconds=5))
+    posted = [(post[2]["alarm"]["code"], post[2]["text"]) for post in hook.posts]
+    assert [code for code, _ in posted] == ["freeze_begun", "freeze_ended", "retirement_due", "retirement_due"]
+    assert "Producers write to payments-v2 after 2.0 s" in posted[1][1]
+    wait_until(lambda: len(mail.mails) == 2, 10, "both mails")
+    assert [m[1]["Subject"] for m in mail.mails] == [
+        "payments: a person has to answer",
+        "payments: the scream test runs",
+    ], "a freeze that ended well wakes nobody by mail"
 
 
 def test_a_mail_server_that_is_down_is_named_and_the_hook_is_told(

@@ -12,8 +12,8 @@ from tests.unit.airflow_world import Airflow
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts import orders
-from topicshift.acts.advance import Done, Waiting
-from topicshift.core.engine.words import Row, Step
+from topicshift.acts.advance import Asking, Done, Waiting
+from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import Refused, Unreadable
 from topicshift.core.policy.model import Installation
 from topicshift.core.spec.windows import next_start
@@ -311,6 +311,7 @@ def test_close_gives_both_topics_free(airflow: Airflow) -> None:
     said = order(airflow, "close")
     assert said["outcome"] == "failed"
     assert any("delete it if nobody uses it" in line for line in said["would"])
+    assert said["left"] == [f"topic {TARGET} was made for this migration: delete it if nobody uses it"]
     assert row(airflow.world) == ("failed", False)
     with pytest.raises(AirflowFailException, match="ended already"):
         order(airflow, "close", only_say=True)
@@ -324,3 +325,18 @@ def test_going_on_says_first_what_it_ends(airflow: Airflow) -> None:
     assert "paused by user:kim" in would[0] and "postponed until 2030-01-01" in would[1]
     assert order(airflow, "go on")["outcome"].endswith("; postponed")
     assert airflow.world.record().postponed_until is None
+
+
+def test_an_abort_on_a_way_back_says_yes_for_nobody_who_stops_producers_by_hand() -> None:
+    """An abort is a yes to the rollback alone, never to a question that somebody has to act on."""
+    w = World(producers=[{"name": "checkout", "principal": "User:checkout", "kind": "manual"}])
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in ("ledger-g", "fraud-g"):
+        w.drain(group, TARGET)
+    w.answer(w.asks(wanted="rollback"))
+    asking = w.asks(wanted="rollback")
+    assert asking.ask is Ask.STOP_BY_HAND and w.record().mirrored
+    outcome = orders.abort(w.context(), "x", 60.0)
+    assert isinstance(outcome, Asking) and outcome.ask is Ask.STOP_BY_HAND
+    assert [e for e in w.events("approved") if e["act"] == Ask.STOP_BY_HAND.value][1:] == [], "of the way forward alone"

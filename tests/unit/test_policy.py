@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.airflow_world import Airflow
 from tests.unit.cli.parts import SPEC
-from tests.unit.world import SOURCE, TARGET, World
+from tests.unit.test_fence_again import half
+from tests.unit.world import AUTO, SOURCE, TARGET, World
 
 from topicshift import cli
-from topicshift.acts.advance import Waiting
+from topicshift.acts.advance import Asking, Waiting
 from topicshift.adapters.policy import PolicyFile
 from topicshift.adapters.readers import refusal
 from topicshift.core.checks.installation import forbidden
@@ -330,6 +331,32 @@ def test_two_people_in_a_run_that_nobody_triggered() -> None:
     w.answer(asking, person=GRACE)
     w.advance(until=Step.CREATE_TARGET)
     assert [len(w.events(kind)) for kind in ("first_yes", "approved")] == [1, 1]
+
+
+@pytest.mark.parametrize("question", ["freeze", "certificate", "strays", "rollback", "retire"])
+def test_every_question_takes_two_people_where_the_policy_says_so(question: str) -> None:
+    asked_by_spec = {question: "required"} if question in ("freeze", "certificate", "retire") else {}
+    w = half("producers_first") if question == "strays" else World(approvals=AUTO | asked_by_spec)
+    w.policy = rule(question, two=True)
+    wanted: dict[str, Any] = {"wanted": question} if question in ("rollback", "retire") else {}
+    if question == "strays":
+        w.write(partition=1)
+        w.waits(patience_s=30.0)
+        w.drain("fraud-g")
+    if wanted:
+        w.advanced()
+        w.clock.advance(8 * DAY)
+    asking = w.asks(**wanted)
+    assert asking.ask.name.lower() == question
+    w.answer(asking, person=ADA)
+    again = w.asks(**wanted)
+    assert (again.ask, again.about) == (asking.ask, asking.about), "one yes is none"
+    with pytest.raises(NotCounted, match="ada was the first"):
+        w.answer_late(again, person=ADA)
+    w.answer_late(again, person=GRACE)
+    outcome = w.advance(**wanted, patience_s=60.0)
+    assert not isinstance(outcome, Asking), outcome
+    assert [e["act"] for e in w.events("approved") if e["how"] == "person"] == [asking.ask.value]
 
 
 def test_who_triggered_the_run_is_one_of_the_two() -> None:

@@ -32,6 +32,7 @@ from topicshift.core.drain.strays import Generation, Stray, Strays
 from topicshift.core.engine.words import Ask, Row
 from topicshift.core.errors import Refused, SpecError, Unreadable
 from topicshift.core.impact.partitioning import partition_of
+from topicshift.core.policy.model import Installation
 from topicshift_airflow.operators import end
 from topicshift_airflow.operators import orders as operators
 from topicshift_airflow.operators.jobs import OrderProof
@@ -185,6 +186,40 @@ def test_the_order_proof_is_made_anew_and_told_which_records_were_replayed() -> 
     job = order_proof_job(w.context(), w.record())
     assert job.given["replayed.json"] == {"marks": ["payments/1/10", "payments/1/11"]}
     assert job.arguments[-2:] == ["--replayed", "replayed.json"]
+
+
+def test_where_named_people_decide_about_late_records_only_they_replay() -> None:
+    w = asked()
+    w.policy = answers("strays", "ada")
+    for by in ("", "carl"):
+        ctx = w.context()
+        ctx.triggered_by = by
+        with pytest.raises(Refused, match=r"not counted: .*can accept the records, or trigger topic_control"):
+            order_replay(ctx, None, "x")
+    assert w.state(Row.REPLAY) is None
+    ctx = w.context()
+    ctx.triggered_by = "ada"
+    order_replay(ctx, None, "x")
+    w.advanced()
+    is_over(w)
+
+
+def test_where_two_people_decide_about_late_records_nobody_replays_alone() -> None:
+    w = asked()
+    w.policy = answers("strays", two_people=True)
+    for by in ("", "ada"):
+        ctx = w.context()
+        ctx.triggered_by = by
+        assert "can accept the records." in replay_prospect(ctx, ctx.refresh(), None).cannot
+    w.policy = Unreadable("the policy cannot be read")
+    with pytest.raises(Unreadable, match="policy"):
+        order_replay(w.context(), None, "x")
+    assert w.state(Row.REPLAY) is None
+
+
+def answers(question: str, *people: str, two_people: bool = False) -> Installation:
+    rule = {"question": question, "people": list(people) or None, "two_people": two_people}
+    return Installation.model_validate({"apiVersion": "topicshift-policy/v1", "answers": [rule]})
 
 
 def test_the_question_names_the_way_to_replay() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseHook, Connection
+from airflow.sdk import BaseHook, Connection, Variable
 from airflow.sdk.api.datamodels._generated import DagRunState
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
@@ -64,6 +64,48 @@ def test_no_other_journal_is_taken_while_airflow_cannot_tell(monkeypatch: pytest
         runtime.open_journal()
     with pytest.raises(Transient, match="kafka_default"):
         runtime.connection("kafka_default")
+
+
+def test_the_policy_is_the_file_that_the_environment_names_else_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("apiVersion: topicshift-policy/v1\ntopics: [payments*]\n")
+    monkeypatch.setattr(Variable, "get", lambda name, default: {"topicshift_policy": f" {file} "}.get(name, default))
+    monkeypatch.setenv("TOPICSHIFT_POLICY", str(tmp_path / "first.yaml"))
+    assert runtime.policy_file().path == tmp_path / "first.yaml"
+    monkeypatch.delenv("TOPICSHIFT_POLICY")
+    found = runtime.policy_file()()
+    assert found is not None and list(found.topics or ()) == ["payments*"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says(ErrorType.API_SERVER_ERROR), AirflowRuntimeError(says(ErrorType.GENERIC_ERROR)), ConnectionResetError()],
+)
+def test_a_policy_is_never_missing_because_airflow_is_silent(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Airflow's own look-up says "not found" of a variable that its API server could not look up."""
+    monkeypatch.delenv("TOPICSHIFT_POLICY", raising=False)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(answer), raising=False)
+    with pytest.raises(Transient, match=r"variable topicshift_policy could not be told"):
+        runtime.policy_file()
+
+
+def test_where_airflow_surely_has_no_such_variable_there_is_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOPICSHIFT_POLICY", raising=False)
+    missing = Supervisor(says(ErrorType.VARIABLE_NOT_FOUND))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", missing, raising=False)
+    assert runtime.policy_file()() is None
+
+
+def test_a_variable_that_may_not_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(name: str, default: Any) -> None:
+        raise PermissionError("denied")
+
+    monkeypatch.delenv("TOPICSHIFT_POLICY", raising=False)
+    monkeypatch.setattr(Variable, "get", get)
+    with pytest.raises(Transient, match="denied"):
+        runtime.policy_file()
 
 
 @pytest.mark.parametrize("raised", [False, True])

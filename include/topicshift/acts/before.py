@@ -49,15 +49,16 @@ def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
     ctx.finish(Row.BEFORE, {**small, "sha256": hashlib.sha256(data).hexdigest()})
 
 
-def tell_restored(ctx: MigrationContext, record: Record, how: str) -> Restored | None:
+def tell_restored(ctx: MigrationContext, record: Record, how: str, *, ends: bool = False) -> Restored | None:
     """Compare the source with what was captured, write it down, and say by name what is not as it was.
 
+    ``ends``: nobody will put back later what the migration still holds.
     None where nothing was captured, because nothing of it was changed. What cannot be read is named, and ends nothing.
     """
     row = record.step(Row.BEFORE)
     if row is None or not row.state.in_effect:
         return None
-    found = _compare(ctx, record, row.data)
+    found = _compare(ctx, record, row.data, ends)
     said = {"how": how, "at": ctx.clock.now().isoformat(), **asdict(found)}
     try:
         ctx.keep(file_on(record.way, RESTORED_FILE), json.dumps(said, indent=2))
@@ -69,7 +70,7 @@ def tell_restored(ctx: MigrationContext, record: Record, how: str) -> Restored |
     return found
 
 
-def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> Restored:
+def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any], ends: bool) -> Restored:
     source, unknown = record.source, list[str]()
     before = State(
         int(held["partitions"]),
@@ -83,7 +84,7 @@ def _compare(ctx: MigrationContext, record: Record, held: Mapping[str, Any]) -> 
     if not same_topic_id(topic_id, str(held["topic_id"])):
         return Restored((), (f"topic {source} is another one: its id is {topic_id}, and was {held['topic_id']}",), ())
     kept = record.step(Row.LENGTHEN_RETENTION)
-    ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect else {}
+    ours = kept.data.get("set", {}) if kept is not None and kept.state.in_effect and not ends else {}
     found = compare(source, before, now, still_ours=frozenset(ours))
     lower, same = _lower(ctx, file_on(record.way, BEFORE_FILE), held, unknown)
     epochs, stopped = held.get("epochs", {}), held.get("stopped", [])

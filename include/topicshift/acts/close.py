@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.retention import put_back
+from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError
 
 
-def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
-    """What this migration leaves in effect, one line for each thing that a person has to look at."""
+def leftovers(record: Record) -> list[str]:
+    """What one way of this migration leaves in effect, one line for each thing that a person has to look at.
+
+    Where applications are is not in it: on a way back that is told of both ways at once, see :func:`all_leftovers`.
+    """
     source, target, left = record.source, record.target, []
     if record.freeze is not None:
         left.append(
@@ -39,23 +45,73 @@ def leftovers(ctx: MigrationContext, record: Record) -> list[str]:
             f"records came to {source} after its fence (strays.json); {'not counted' if unseen is None else unseen} of "
             f"them cannot be read any more by groups that had left: {groups}. Carry over what is missing"
         )
-    for group in record.released:
-        left.append(f"group {group} was released to {target}: it reads there, and no longer {source}")
-    if record.in_effect(Row.SWITCH_PRODUCERS) or record.released:
-        left.append(f"the route points applications to {target} where they follow it (topicshift route show)")
     made = record.step(Row.CREATE_TARGET)
-    if made is not None and made.state.in_effect and not record.in_effect(Row.SWITCH_PRODUCERS):
+    ours = made is not None and made.state.in_effect and bool(made.data.get("ours"))
+    if ours and not record.in_effect(Row.SWITCH_PRODUCERS):
         left.append(f"topic {target} was made for this migration: delete it if nobody uses it")
-    kept = record.step(Row.LENGTHEN_RETENTION)
-    if kept is not None and kept.state.in_effect and kept.data.get("set"):
-        before = kept.data.get("before", {})
-        left.append(f"the retention of {source} was lengthened; before: {before}")
+    return left
+
+
+def lengthened(record: Record) -> Mapping[str, Any]:
+    """What the retention of the source was lengthened to, and was before; empty where it was not."""
+    row = record.step(Row.LENGTHEN_RETENTION)
+    return row.data if row is not None and row.state.in_effect and row.data.get("set") else {}
+
+
+def _whereabouts(held: Record, record: Record) -> list[str]:
+    """Where applications are. On a way back its own rows tell, for whatever they have moved; else those before it."""
+    if not record.mirrored and record.at(Row.ROLLBACK) is StepState.INTENDED:
+        moved_once = [g for g in record.policy.groups if record.step(Row.SWITCH_GROUP, g) is not None]
+        groups = "".join(f", group {g}" for g in moved_once)
+        return [
+            f"a rollback was under way: each of these may be on {record.source} or on {record.target}: producers"
+            f"{groups}. Look where each is (topicshift route show)"
+        ]
+    left = []
+    for group in record.policy.groups:
+        moved = next((r for r in (record, held) if r.in_effect(Row.SWITCH_GROUP, group)), None)
+        if moved is not None:
+            left.append(f"group {group} was released to {moved.target}: it reads there, and no longer {moved.source}")
+    led = next((r for r in (record, held) if r.in_effect(Row.SWITCH_PRODUCERS) or r.released), None)
+    if led is not None:
+        where = (
+            led.target
+            if led.done(Row.SWITCH_PRODUCERS) or led.released
+            else f"{led.source}, or to {led.target} by now,"
+        )
+        left.append(f"the route points applications to {where} where they follow it (topicshift route show)")
     return left
 
 
 def all_leftovers(ctx: MigrationContext, record: Record) -> list[str]:
-    """What is left in effect, on a way back of both ways."""
-    return leftovers(ctx, record) + (leftovers(ctx, ctx.record_as_held()) if record.mirrored else [])
+    """What a close would leave in effect, on a way back of both ways."""
+    held = ctx.record_as_held()
+    both = ways(held, record)
+    left = [*(line for way in both for line in leftovers(way)), *_whereabouts(held, record)]
+    kept = [way for way in both if lengthened(way) and not puts_back(record)]
+    return [*left, *(f"the retention of {way.source} was lengthened; {_before(way)}" for way in kept)]
+
+
+def puts_back(record: Record) -> bool:
+    """Whether a close puts back a retention that was lengthened: in a freeze, records may still have to be read."""
+    return record.freeze is None
+
+
+def _before(way: Record) -> str:
+    return "before: " + ", ".join(
+        f"{name} {'inherited' if was is None else was}" for name, was in lengthened(way).get("before", {}).items()
+    )
+
+
+def put_back_lines(ctx: MigrationContext, record: Record) -> list[str]:
+    """What a close would put back by itself, one line each."""
+    both = ways(ctx.record_as_held(), record) if puts_back(record) else []
+    return [f"the retention of {way.source} is put back; {_before(way)}" for way in both if lengthened(way)]
+
+
+def ways(held: Record, record: Record) -> list[Record]:
+    """The way that is under way now, and on a way back the one before it."""
+    return [record, held] if record.mirrored else [record]
 
 
 def end_waits(ctx: MigrationContext, record: Record) -> None:
@@ -69,6 +125,12 @@ def end_waits(ctx: MigrationContext, record: Record) -> None:
     for name, asked in record.steps.items():
         if name.startswith(f"{Row.QUESTION.value}:") and asked.state is StepState.INTENDED:
             ctx.journal.finish(ctx.claim, name, {}, state=StepState.UNDONE.value)
+
+
+def ends_as(held: Record) -> MigrationState:
+    """The state in which a close leaves a migration: one whose rollback was under way is not done any more."""
+    going_back = held.at(Row.ROLLBACK) is StepState.INTENDED
+    return MigrationState.FAILED if going_back or held.state is MigrationState.OPEN else held.state
 
 
 def not_closed(record: Record, *, even_frozen: bool = False) -> str:
@@ -88,26 +150,53 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     """End the migration, whatever state it is in; returns what is left to do by hand.
 
     It is ``failed`` then; one that was done, and whose retirement is under way, is done. Participants are disarmed if
-    they can be reached. Raises ``Refused`` for one that has ended, and while a freeze runs unless ``even_frozen``:
+    they can be reached; where no freeze runs, a retention that was lengthened is put back.
+
+    Raises ``Refused`` for one that has ended, and while a freeze runs unless ``even_frozen``:
     producers would stand still until their lease ends.
     """
     record = ctx.refresh()
     why_not = not_closed(record, even_frozen=even_frozen)
     if why_not:
         raise Refused(why_not)
-    left = all_leftovers(ctx, record)
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
+    unrestored = _restore_retention(ctx, record) if puts_back(record) else []
+    record = ctx.refresh()
+    left = [*all_leftovers(ctx, record), *unrestored]
+    held = ctx.record_as_held()
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
-    end_waits(ctx, ctx.record_as_held())
-    found = tell_restored(ctx, record, "closed")
-    left += [*found.differs, *found.unknown] if found is not None else []
+    end_waits(ctx, held)
+    # Compared with what was there before on the topic where producers belong by now.
+    now = held if record.in_effect(Row.SWITCH_PRODUCERS) else record
+    found = tell_restored(ctx, now, "closed", ends=True)
+    named = tuple(f"{name} of {now.source} is " for name in lengthened(now).get("set", {}))  # told above
+    left += [line for line in (*found.differs, *found.unknown) if not line.startswith(named)] if found else []
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
-    if record.mirrored:
+    if held.at(Row.ROLLBACK) is StepState.INTENDED:
         ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, {"called_off": "closed"}, state=StepState.UNDONE.value)
-    ended = MigrationState.FAILED if record.state is MigrationState.OPEN else record.state
+    ended = ends_as(held)
     ctx.journal.set_state(ctx.claim, ended.value, active=False)
     return {"migration": record.migration_id, "state": ended.value, "left": left}
+
+
+def _restore_retention(ctx: MigrationContext, record: Record) -> list[str]:
+    """Put back the retention of either topic; what could not be is named, and stays in the journal as lengthened."""
+    left = []
+    for way in ways(ctx.record_as_held(), record):
+        kept = lengthened(way)
+        if not kept:
+            continue
+        try:
+            lines = put_back(ctx, way.source, kept)
+        except TopicshiftError as error:
+            left.append(
+                f"the retention of {way.source} was lengthened, and cannot be put back ({error}); {_before(way)}"
+            )
+            continue
+        name = named_on(way.way, Row.LENGTHEN_RETENTION.value)
+        ctx.journal.finish(ctx.claim, name, {"restored": lines}, state=StepState.UNDONE.value)
+    return left
 
 
 def _disarm(ctx: MigrationContext) -> list[str]:

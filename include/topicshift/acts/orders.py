@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
-from topicshift.acts.close import all_leftovers, close, not_closed
+from topicshift.acts.close import all_leftovers, close, ends_as, not_closed, put_back_lines
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.observe import observe
 from topicshift.acts.questions import record_answer, record_question
@@ -268,7 +268,7 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
         if not isinstance(outcome, Done) or ctx.refresh().freeze is not None:
             return outcome
     outcome = advance(ctx, wanted="rollback", patience_s=patience_s)
-    if isinstance(outcome, Asking):
+    if isinstance(outcome, Asking) and outcome.ask is Ask.ROLLBACK:
         # Whoever aborts was told what it does, and has said yes to that.
         record_question(ctx, outcome.ask, outcome.subject, outcome.about, outcome.decision.why)
         record_answer(ctx, outcome.ask, outcome.subject, outcome.about, "yes", actor=ctx.actor)
@@ -282,8 +282,9 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
 def close_prospect(ctx: MigrationContext, record: Record, *, even_frozen: bool = False) -> Prospect:
     """What closing would do now, with what it would leave to be done by hand."""
     left = tuple(f"left to do by hand: {line}" for line in all_leftovers(ctx, record))
-    ends = "it ends as failed" if record.state is MigrationState.OPEN else "its retirement ends"
-    does = (f"{ends}, moves nobody, and both topics are free", *left)
+    failed = ends_as(ctx.record_as_held()) is MigrationState.FAILED
+    ends = "it ends as failed" if failed else "its retirement ends"
+    does = (f"{ends}, moves nobody, and both topics are free", *put_back_lines(ctx, record), *left)
     why_not = not_closed(record, even_frozen=even_frozen)
     return Prospect((), why_not) if why_not else Prospect(does)
 

@@ -11,10 +11,12 @@ from topicshift.acts.orders import Prospect, ended, rolling_back, sign, write_or
 from topicshift.acts.replay import strays_of
 from topicshift.core.drain.replay import HEADER, Offer, offer, rule_of
 from topicshift.core.drain.strays import Stray, Strays
+from topicshift.core.engine.people import Person, objection
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.where import all_moved, switched
-from topicshift.core.engine.words import Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState
 from topicshift.core.errors import Refused, SpecError, Unreadable
+from topicshift.core.policy.who import Who
 
 KEYS_S = 60.0
 """Bound, in seconds, of looking for the keys in the target, while nothing waits for it."""
@@ -83,7 +85,24 @@ def _why_not(ctx: MigrationContext, record: Record) -> str:
     strays = strays_of(ctx)
     if not strays.complete:
         return f"More records came to {record.source} than were named one by one; a replay would be of a part of them."
-    return "" if strays.unseen else "Every late record was read by every group, or replayed already."
+    if not strays.unseen:
+        return "Every late record was read by every group, or replayed already."
+    return _not_by_them(ctx)
+
+
+def _not_by_them(ctx: MigrationContext) -> str:
+    """Why a replay, which decides what the question about late records asks, is not for whoever orders it to decide."""
+    ctx.installation()
+    by = ctx.triggered_by
+    who = ctx.policy.who.get(Ask.STRAYS, Who())
+    why = objection(who, Person(by) if by else None, "yes", {"triggered_by": by} if by else {})
+    if not why:
+        return ""
+    alone = "" if who.two else ", or trigger topic_control for a replay"
+    return (
+        f"A replay decides what {Ask.STRAYS.value} asks, and an order from here is not counted: {why}. Whoever may "
+        f"answer that question can accept the records{alone}."
+    )
 
 
 def _chosen(strays: Strays, places: Collection[Place] | None) -> list[Stray]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, journal_option, kafka_options, reason_option, tell
-from topicshift.commands.migration import open_context
+from topicshift.commands.migration import announce, open_context
 
 
 @click.command(
@@ -34,13 +34,13 @@ def command(
     from topicshift.acts.orders import close_prospect
 
     with open_context(migration, journal_url, kafka_config) as ctx:
-        prospect = None
+        record = ctx.refresh()
+        prospect = close_prospect(ctx, record, even_frozen=even_frozen)
         if what:
-            record = ctx.refresh()
-            prospect = close_prospect(ctx, record, even_frozen=even_frozen)
             said = {"migration": record.migration_id, "state": record.state.value, "left": all_leftovers(ctx, record)}
             said |= prospect.values()
         else:
+            announce(ctx, prospect)
             said = close(ctx, reason, even_frozen=even_frozen)
         if as_json:
             answer(said)
@@ -48,6 +48,6 @@ def command(
             tell(f"{said['migration']}: {said['state']}")
             for line in said["left"]:
                 tell(f"  left to do: {line}")
-            if prospect is not None and prospect.cannot:
+            if prospect.cannot:
                 tell(f"{said['migration']} cannot: {prospect.cannot}")
-        return EXIT_NO if prospect is not None and prospect.cannot else EXIT_OK
+        return EXIT_NO if prospect.cannot else EXIT_OK

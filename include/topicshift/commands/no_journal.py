@@ -130,12 +130,26 @@ def opened(route: Route, now_ms: tuple[int, int], used: int | None) -> Route | N
     if used is None:
         raise Unreadable(f"Whether {target} is empty cannot be told, so nobody goes back. Nothing was changed.")
     if used:
-        raise Refused(
-            f"{target} holds {used} record(s): somebody is on it already. Nothing was changed. Look at each producer, "
-            f"then: topicshift route set --topic {route.logical} --state open."
-        )
+        raise Refused(_holds_records(route, source, target, used))
     act = Act(route.logical, source, target, str(route.migration), route.claim + 1, now_ms, acked_epoch=route.epoch)
     return open_producers(replace(route, voided=None), act)
+
+
+def _holds_records(route: Route, source: str, target: str, used: int) -> str:
+    from topicshift.commands.route import time_text
+
+    whose = (
+        f"This is the freeze of a way back to {target}, which held records before: they do not tell whether somebody "
+        "is on it again"
+        if target == route.logical
+        else "Somebody may be on it already"
+    )
+    ends = f", at {time_text(route.until_ms)}" if route.until_ms is not None else ""
+    return (
+        f"{target} holds {used} record(s). {whose}, and only the journal can tell. Nothing was changed. The pause ends "
+        f"by itself{ends}: producers that follow the route go on with {source} then. Not to wait, look at each "
+        f"producer; if none is on {target}: topicshift route set --topic {route.logical} --state open."
+    )
 
 
 def used_of(admin: ClusterAdmin, target: str | None) -> int | None:

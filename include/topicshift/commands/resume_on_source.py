@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topicshift.commands.common import journal_option, kafka_options
+from topicshift.commands.common import journal_option, kafka_options, say
 from topicshift.commands.migration import finish, open_context, say_what, what_option
 
 
@@ -32,7 +32,11 @@ def command(
     if dead is not None:
         return no_journal.resume_on_source(kafka_config, migration, dead, what=what, as_json=as_json)
     with open_context(migration, journal_url, kafka_config) as ctx:
+        prospect = resume_prospect(ctx, ctx.refresh())
         if what:
-            return say_what(ctx, resume_prospect(ctx, ctx.refresh()), as_json=as_json)
+            return say_what(ctx, prospect, as_json=as_json)
+        # What cannot be done, or told, at this moment may be a moment later: the command waits, or says why by itself.
+        for line in (*prospect.does, *([f"not now: {prospect.cannot}"] if prospect.cannot else [])):
+            say(f"{ctx.row.migration_id}: {line}")
         with ctx.recorded("topicshift resume-on-source"):
             return finish(ctx, resume_on_source(ctx, patience), as_json=as_json)

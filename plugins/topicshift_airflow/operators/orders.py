@@ -50,7 +50,7 @@ class GiveOrder(BaseOperator):
                 if params.get("only_say"):
                     return {**said, "outcome": "only said"}
                 with ctx.recorded(self.task_id):
-                    return {**said, "outcome": _give(ctx, order, reason, until, places)}
+                    return {**said, **_give(ctx, order, reason, until, places)}
 
 
 def _until(ctx: MigrationContext, params: Any) -> datetime:
@@ -94,9 +94,22 @@ def _prospect(ctx: MigrationContext, order: str, until: datetime | None, places:
     raise SpecError(f"order: {order!r} is none. There are: {', '.join(ORDERS)}.")
 
 
-def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None, places: list[Place] | None) -> str:
-    from topicshift.acts import orders
+def _give(
+    ctx: MigrationContext, order: str, reason: str, until: datetime | None, places: list[Place] | None
+) -> dict[str, Any]:
+    """Give the order. Returns ``outcome``, and of a close ``left``: what is left to do by hand."""
     from topicshift.acts.close import close
+
+    if order != "close":
+        return {"outcome": _given(ctx, order, reason, until, places)}
+    closed = close(ctx, reason)
+    for line in closed["left"]:
+        ctx.log(f"LEFT TO DO BY HAND: {line}")
+    return {"outcome": closed["state"], "left": closed["left"]}
+
+
+def _given(ctx: MigrationContext, order: str, reason: str, until: datetime | None, places: list[Place] | None) -> str:
+    from topicshift.acts import orders
 
     if order == "pause":
         orders.pause(ctx, reason)
@@ -111,8 +124,6 @@ def _give(ctx: MigrationContext, order: str, reason: str, until: datetime | None
         return f"goes on; it was {said}" if said else "it was not held"
     if order == "replay":
         return _replay(ctx, places, reason)
-    if order == "close":
-        return str(close(ctx, reason)["state"])
     aborts = order == "abort"
     outcome = orders.abort(ctx, reason, PATIENCE_S) if aborts else orders.resume_on_source(ctx, PATIENCE_S)
     if not isinstance(outcome, orders.Done):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift import cli
+from topicshift.acts import orders
 from topicshift.acts.going_back import go_back, way_back
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import Refused, Unreadable
@@ -87,6 +89,49 @@ def test_a_freeze_is_ended_from_a_terminal(world: World, run: Run) -> None:
     assert (code, said["state"]) == (0, "failed")
     assert "has ended already" in run("close", "--reason", "again", "--what")[1]["cannot"]
     assert world.open("topic_migration/another").epoch == 1, "both topics are free"
+
+
+def test_advance_says_first_what_comes_next_and_what_answers_with_the_same_codes(
+    world: World, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run("advance", "--what")
+    assert (code, said["kind"], said["act"]) == (0, "act", "check_plan")
+    run("advance")
+    assert (run("advance", "--what")[0], run("advance", "--what")[1]["question"]) == (3, "approve.plan")
+    run("answer", "approve.plan", "yes")
+    orders.pause(world.context(), "an audit")
+    code, said = run("advance", "--what")
+    assert (code, said["kind"]) == (0, "wait"), "an advance ends the pause first"
+    orders.unpause(world.context())
+    capsys.readouterr()
+    orders.postpone(world.context(), world.clock.now() + timedelta(hours=1), "a sale")
+    cli.run(["advance", SOURCE, "--patience", "1", "--bootstrap-server", "b:9092"])
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"{world.claim.migration_id}: act create_target: "), first
+    code, said = run("advance", "--what")
+    assert (code, said["kind"]) == (4, "wait"), said
+
+
+def test_advance_what_of_a_plan_that_was_refused_is_a_no(run: Run) -> None:
+    run("advance")
+    run("answer", "approve.plan", "no")
+    code, said = run("advance", "--what")
+    assert (code, said["kind"]) == (3, "stop"), said
+
+
+def test_close_and_resume_on_source_say_first_what_they_do(
+    world: World, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.answer(world.asks(until=Step.APPROVE))
+    world.answer(world.asks(until=Step.STOP_PRODUCERS))
+    world.advance(until=Step.STOP_PRODUCERS)
+    capsys.readouterr()
+    assert cli.run(["resume-on-source", SOURCE, "--bootstrap-server", "b:9092"]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert f"producers resume on {SOURCE}, and the DENY is lifted" in first, first
+    assert cli.run(["close", SOURCE, "--reason", "x", "--bootstrap-server", "b:9092"]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert "it ends as failed, moves nobody, and both topics are free" in first, first
 
 
 WHY = ("--reason", "the bank asked")

@@ -39,6 +39,9 @@ PAUSED = Route(
     armed=6,
 )
 
+BACK = replace(PAUSED, active="payments-v2", source="payments-v2", target="payments")
+"""In the freeze of a way back."""
+
 
 class Store:
     routes: dict[str, Route] = {}
@@ -126,7 +129,10 @@ def test_where_nobody_is_paused_there_is_nothing_to_do(run: Any, world: type[Sto
     ("route", "ends", "code", "said"),
     [
         (replace(PAUSED, active="payments-v2"), 0, 3, "were pointed to payments-v2 already"),
-        (PAUSED, 5, 3, "holds 5 record"),
+        (PAUSED, 5, 3, "payments-v2 holds 5 record(s). Somebody may be on it already"),
+        (BACK, 5, 3, "freeze of a way back to payments, which held records before"),
+        (BACK, 5, 3, "The pause ends by itself, at 1970-01-01T00:33:20"),
+        (BACK, 5, 3, "producers that follow the route go on with payments-v2 then"),
         (PAUSED, None, 4, "cannot be told"),
     ],
 )
