@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.beside import meanwhile
 from tests.integration.real_world import RealWorld
 
@@ -14,6 +15,7 @@ from lab.airflow_api import wait_until
 from lab.broker import EmbeddedBroker
 from topicshift.acts.advance import Done
 from topicshift.acts.retire import readers
+from topicshift.acts.watch import watch
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import PreflightFailed
@@ -111,7 +113,10 @@ def retiring(broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> RealWorl
 
 def test_written_to_or_made_again_it_stays(broker: EmbeddedBroker, admin: KafkaAdmin, source: str) -> None:
     world = retiring(broker, admin, source)
+    assert watch(world.context()) == []
     write(broker, source, 1)
+    [stray] = watch(world.context())
+    assert (stray.code, stray.blocks) == ("TS603", True) and source in stray.seen
     with pytest.raises(PreflightFailed, match="TS603"):
         world.advance(wanted="retire", patience_s=5)
     admin.delete_topic(source)
@@ -127,4 +132,26 @@ def test_the_source_that_was_migrated_is_deleted(broker: EmbeddedBroker, admin: 
     assert isinstance(world.advance(wanted="retire", patience_s=20), Done)
     assert admin.topic(source) is None and admin.topic(world.target) is not None
     assert world.journal.current(world.claim.migration_id).state == "retired"
+    world.close()
+
+
+def test_the_watch_names_commits_that_went_and_who_made_the_source_again(
+    broker: EmbeddedBroker, admin: KafkaAdmin, source: str
+) -> None:
+    world = retiring(broker, admin, source)
+    kafka = AdminClient(broker.config())
+    for done in kafka.delete_consumer_groups([world.group]).values():
+        done.result(30)
+    world.until(lambda: [f.code for f in watch(world.context())] == ["TS611"], "the commits to be missed")
+    assert isinstance(world.advance(wanted="retire", patience_s=20), Done), "the certificate counts, not the commits"
+    assert watch(world.context()) == []
+    admin.create_topic(source, 1, 1, {})
+    producer = Producer({**broker.config(), "enable.idempotence": True})  # which has a producer id
+    producer.produce(source, b"x", "1")
+    assert producer.flush(30) == 0
+    world.until(lambda: bool(admin.producers(source, [0])), "the producer id")
+    [made] = admin.producers(source, [0])
+    [back] = watch(world.context())
+    assert (back.code, back.blocks) == ("TS614", True)
+    assert f"Producer ids [{made.producer_id}]" in back.seen and "1 partition," in back.seen
     world.close()
