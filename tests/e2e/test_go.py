@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.e2e.small import Run, Topic, trail_is_intact
@@ -62,7 +63,28 @@ def test_a_no_stops_nobody_and_a_go_that_has_changed_is_asked_anew(stack: Stack,
         if e.kind == "approved" and e.data["act"] == GO
     ]
     assert yes == [["User:checkout", "User:legacy"], ["User:checkout"]], "each for what was shown"
+    assert order(stack, topic, "pause")["outcome"] == "paused"
+    assert step(journal, row.migration_id, "pause") == "intended"
+    assert "an audit" in order(stack, topic, "go on")["outcome"]
+    assert step(journal, row.migration_id, "pause") == "undone"
+    closed = order(stack, topic, "close")
+    made = f"topic {topic.target} was made for this migration: delete it if nobody uses it"
+    assert closed["outcome"] == "failed" and made in closed["left"]
+    assert (journal.current(row.migration_id).state, journal.current(row.migration_id).active) == ("failed", False)
     assert trail_is_intact(journal, row.migration_id)
+
+
+def order(stack: Stack, topic: Topic, name: str) -> dict[str, Any]:
+    """What came of an order that a person gives by the form of topic_control."""
+    values = {"migration": topic.name, "order": name, "reason": "an audit"}
+    run = Run.start(stack.airflow, "topic_control", values).wait("success")
+    given: dict[str, Any] = stack.airflow.xcom("topic_control", run.run_id, "give_order")
+    return given
+
+
+def step(journal: SqlJournal, migration_id: str, name: str) -> str | None:
+    found = journal.step(migration_id, name)
+    return None if found is None else found.state
 
 
 def denied(acls: frozenset[Acl]) -> list[Acl]:
