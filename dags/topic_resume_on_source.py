@@ -1,4 +1,4 @@
-"""Watch over one migration until its freeze is over; every 15 minutes look for freezes that nobody ends any more."""
+"""Watch over one migration until its freeze is over; look for freezes and rehearsals that nobody ends any more."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
+from topicshift.core.spec.shadows import PREFIX as SHADOWS
 from topicshift.ports import Acl
 
 EVERY = "*"
@@ -32,6 +33,11 @@ def orchestrator_rights(user: str) -> list[Acl]:
         rights += allow(user, "TOPIC", topic, "WRITE", "CREATE", "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
     rights += allow(user, "GROUP", EVERY, "DESCRIBE", "READ")
     rights += allow(user, "TRANSACTIONAL_ID", "topicshift-route-", "WRITE", prefixed=True)
+    rights += [
+        *allow(user, "TOPIC", SHADOWS, *migrate, "WRITE", prefixed=True),
+        *allow(user, "GROUP", SHADOWS, "READ", "DELETE", prefixed=True),
+        *allow(user, "TRANSACTIONAL_ID", SHADOWS, "WRITE", prefixed=True),
+    ]
     return rights + allow(user, "TRANSACTIONAL_ID", EVERY, "DESCRIBE")
 
 

@@ -141,6 +141,35 @@ class Replayer(Protocol):
         """Let go of the connection."""
 
 
+@dataclass(frozen=True)
+class Sample:
+    """What was copied for a rehearsal."""
+
+    records: int
+    keys: int
+
+
+class Rehearser(Protocol):
+    """Fills the shadow of a rehearsal. It writes to shadow topics alone, and refuses any other with ``Refused``."""
+
+    def copy(self, source: str, shadow: str, *, most: int, timeout_s: float, keyed: bool = False) -> Sample:
+        """Copy the latest records of some keys of the source, in their order and to the same partitions.
+
+        All or none, and once: a try that finds them there returns what it finds. ``most`` bounds the records;
+        ``keyed`` leaves out those without a key, which a compacted topic refuses. Raises ``Unreadable`` where the
+        source cannot be read in ``timeout_s`` seconds.
+        """
+
+    def go_on(self, shadow: str, target: str) -> None:
+        """Write one record more of each key of the shadow to the shadow target, where that is empty."""
+
+    def forget(self, groups: Sequence[str]) -> None:
+        """Delete these groups of the shadow; those that are not there are passed over."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
 class DrainReader(Protocol):
     """What a drain certificate is made from. Changes nothing; each call is bounded and blocks no event loop."""
 

@@ -12,6 +12,7 @@ from topicshift.core.engine.need import BROKEN_OFF, RUN_ENDED, WENT_ON
 from topicshift.core.engine.words import MigrationState, Row, StepState, way_of
 from topicshift.core.errors import OwnershipLost
 from topicshift.core.rows import Claim
+from topicshift.core.spec.model import Mode
 from topicshift_airflow import airflow_api
 from topicshift_airflow.runtime import owner_alive
 
@@ -78,6 +79,12 @@ def note_all(opened: Journal) -> None:
             continue
         with suppress(OwnershipLost):  # somebody has taken it over at this moment, so it goes on
             note_ended(opened, row)
+
+
+def rehearsals(opened: Journal) -> list[str]:
+    """Rehearsals whose run has ended before they did: what they have made is still there."""
+    rows = [r for r in opened.find() if r.state == MigrationState.OPEN and r.spec.get("mode") == Mode.REHEARSE]
+    return [r.migration_id for r in rows if owner_alive(r.owner) is False]
 
 
 def look(opened: Journal, migration_id: str, *, ask_airflow: bool = True) -> str | None:

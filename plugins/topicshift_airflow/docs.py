@@ -100,6 +100,8 @@ freezes that nobody watches over.
 
 Producers resume where the run has ended, or where the lease has been over for a minute and nobody was pointed to the
 target yet. The migration stays with its run, which can be cleared to go on, or rolled back with `topic_rollback`.
+
+A rehearsal whose run has ended before it did is closed every 15 minutes, and its shadow is deleted.
 """
 
 QUESTION_DAG_DOC = """\

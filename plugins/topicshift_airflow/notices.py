@@ -41,10 +41,11 @@ def seen_of(journal: Journal, row: MigrationRow) -> Seen:
 
 
 def waiting(journal: Journal, row: MigrationRow, now: datetime) -> list[Notice]:
-    """What nobody has told yet."""
+    """What nobody has told yet. Of a rehearsal that is nothing: it stops nobody, and who started it sees its run."""
     from topicshift.core.notices import untold
+    from topicshift.core.spec.model import Mode
 
-    return untold(seen_of(journal, row), now)
+    return [] if row.spec.get("mode") == Mode.REHEARSE else untold(seen_of(journal, row), now)
 
 
 @contextmanager
@@ -72,12 +73,12 @@ def tell_untold(journal: Journal, migration_id: str, now: datetime, *, wait_s: f
 
     Raises ``TopicshiftError`` where the journal cannot be read or written.
     """
-    from topicshift.core.notices import NOTICE, teller_of, untold
+    from topicshift.core.notices import NOTICE, teller_of
     from topicshift.ports import Claim
     from topicshift_airflow.notifiers import anybody
 
     row = journal.current(migration_id)
-    open_ = untold(seen_of(journal, row), now)
+    open_ = waiting(journal, row, now)
     if not open_ or not anybody():
         return []
     told = []

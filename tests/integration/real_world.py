@@ -12,6 +12,7 @@ from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.executor import ThreadExecutor
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.reader import KafkaDrainReader
+from topicshift.adapters.kafka.rehearse import KafkaRehearser
 from topicshift.adapters.kafka.replay import KafkaReplayer
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.spec.io import spec_from_params
@@ -54,6 +55,7 @@ class RealWorld(World):
         self.target, self.group = str(self.spec.target), self.spec.consumers[0].group
         self.readers: list[KafkaDrainReader] = []
         self.replayer: Any = KafkaReplayer.from_config(broker.config(user))
+        self.rehearser: Any = KafkaRehearser.from_config(broker.config(user))
         self.claim = self.open()
 
     def close(self) -> None:
@@ -62,6 +64,7 @@ class RealWorld(World):
         for reader in self.readers:
             reader.connection.close()
         self.replayer.close()
+        self.rehearser.close()
 
     def tick(self) -> None:
         """Time goes by itself."""

@@ -17,6 +17,7 @@ from tests.integration.real_world import RealWorld
 from lab.broker import EmbeddedBroker
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.rehearse import KafkaRehearser
 from topicshift.adapters.kafka.replay import KafkaReplayer
 from topicshift.adapters.route_store import RouteStore
 from topicshift.client import RoutedConsumer, RoutedProducer
@@ -28,6 +29,7 @@ from topicshift.core.kafka.cluster import Acl
 from topicshift.core.kafka.java_client import java_properties
 from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.route.records import CLOCK_KEY, Route, State
+from topicshift.core.spec.shadows import shadow_name
 
 pytestmark = pytest.mark.broker
 PAGE = Path(__file__).parents[2] / "docs" / "least-privilege.md"
@@ -58,6 +60,7 @@ def table(after: str) -> list[Right]:
 
 ORCHESTRATOR = table("## Airflow's tasks")
 REPLAY = table("## A replay")
+REHEARSAL = table("## A rehearsal")
 SPARK = table("## Spark")
 PRODUCER = table("A producer:")
 CONSUMER = table("A consumer:")
@@ -143,8 +146,8 @@ def make_target(world: World) -> None:
 
 
 def test_every_table_of_the_page_was_read() -> None:
-    tables = (ORCHESTRATOR, REPLAY, SPARK, PRODUCER, CONSUMER)
-    assert [len(t) for t in tables] == [17, 4, 2, 4, 5]
+    tables = (ORCHESTRATOR, REPLAY, REHEARSAL, SPARK, PRODUCER, CONSUMER)
+    assert [len(t) for t in tables] == [17, 4, 7, 2, 4, 5]
     assert all(re.fullmatch(r"[A-Z_]+", r.operation) for t in tables for r in t)
 
 
@@ -414,6 +417,66 @@ def test_the_rights_for_a_replay_are_enough_and_each_is_needed(world: World) -> 
             replay()
         world.grant("topicshift", [right])
     assert replay() == 1
+
+
+def test_the_rights_for_a_rehearsal_are_enough_for_a_whole_one(world: World) -> None:
+    writer = Acl("TOPIC", world.source, "LITERAL", "User:checkout", "*", "WRITE", "ALLOW")
+    world.super.create_acls([writer])
+    world.given.add(writer)
+    world.super.alter_commits(world.group, world.source, {0: 0})
+    assert write(world, "admin", world.source) is None
+    world.grant("topicshift", [*ORCHESTRATOR, *REHEARSAL])
+    before = {name for name in world.super.topic_names() if not name.startswith("__")}
+    with KafkaAdmin(world.broker.config("topicshift"), timeout_s=5) as admin:
+        run = RealWorld(
+            world.broker,
+            admin,
+            world.source,
+            user="topicshift",
+            target=world.target,
+            partitions=2,
+            mode="rehearse",
+            producers=[{"name": "checkout", "principal": "User:checkout"}],
+            consumers=[{"name": "c", "group": world.group}],
+        )
+        run.advanced()
+        assert run.journal.current(run.claim.migration_id).state == "rehearsed"
+        run.close()
+    assert {name for name in world.super.topic_names() if not name.startswith("__")} == before
+
+
+REHEARSAL_PROBES: dict[tuple[str, str], Callable[[KafkaAdmin, KafkaRehearser, str, str], object]] = {
+    ("TOPIC", "CREATE"): lambda a, r, source, shadow: a.create_topic(shadow, 1, 1, {}),
+    ("TOPIC", "READ"): lambda a, r, source, shadow: a.alter_commits(shadow, shadow, {0: 0}),
+    ("TOPIC", "WRITE"): lambda a, r, source, shadow: r.copy(source, shadow, most=9, timeout_s=10.0),
+    ("TOPIC", "ALTER_CONFIGS"): lambda a, r, source, shadow: a.topic(shadow),
+    ("TOPIC", "DELETE"): lambda a, r, source, shadow: a.delete_topic(shadow),
+    ("GROUP", "DELETE"): lambda a, r, source, shadow: r.forget([shadow]),
+    ("TRANSACTIONAL_ID", "WRITE"): lambda a, r, source, shadow: r.copy(source, shadow, most=9, timeout_s=10.0),
+}
+
+
+@pytest.mark.parametrize("right", REHEARSAL, ids=lambda r: f"{r.resource}-{r.operation}")
+def test_without_one_right_of_a_rehearsal_its_error_names_it(world: World, right: Right) -> None:
+    probe, shadow = REHEARSAL_PROBES[right.resource, right.operation], shadow_name(world.source, "0" * 8)
+    assert write(world, "admin", world.source) is None
+    if right.operation != "CREATE":
+        world.super.create_topic(shadow, 1, 1, {})
+        world.super.alter_commits(shadow, shadow, {0: 0})
+    world.grant("topicshift", [*ORCHESTRATOR, *REHEARSAL])
+    world.revoke("topicshift", right)
+    rehearser = KafkaRehearser.from_config(world.broker.config("topicshift"), timeout_s=5)
+    with KafkaAdmin(world.broker.config("topicshift"), timeout_s=5) as admin:
+        try:
+            with pytest.raises(TopicshiftError) as caught:
+                probe(admin, rehearser, world.source, shadow)
+            assert right.without in str(caught.value)
+            world.grant("topicshift", [right])
+            probe(admin, rehearser, world.source, shadow)
+        finally:
+            rehearser.close()
+            if world.super.topic(shadow) is not None:
+                world.super.delete_topic(shadow)
 
 
 @pytest.mark.spark

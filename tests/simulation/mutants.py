@@ -133,6 +133,7 @@ LEFT_OUT: dict[str, str] = {
     "forward.pause_kept": "nobody pauses or postpones here; unit tests hold the rules of a hold",
     "forward.postponement_kept": "as forward.pause_kept",
     "forward.pause_kept_at_the_end": "as forward.pause_kept",
+    "forward.shadow_made": "no spec of the simulator is a rehearsal; unit tests kill one anywhere, and hold the rule",
     "forward.replayed": "nobody orders a replay here; unit tests hold the rule",
     "silence is death": "whoever wakes is held by the age of its own view, and what it had taken moves the ends",
     "retell never": "a task gives up after ten seconds, and its next try tells again; repeating only saves that time",

@@ -88,7 +88,7 @@ def test_producers_resume_the_fence_is_lifted_and_the_run_stays_the_owner(
     after = world.journal.current(world.claim.migration_id)
     assert (after.owner, after.state, after.active) == (before.owner, "open", True), "it can be cleared and go on"
     assert after.epoch > before.epoch, "what the run may still have under way cannot write any more"
-    with pytest.raises(AirflowSkipException, match="No freeze is left behind"):
+    with pytest.raises(AirflowSkipException, match="No freeze and no rehearsal is left behind"):
         watch(airflow)
 
 

@@ -16,6 +16,7 @@ from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
 from topicshift.acts.context import MigrationContext, Ports
 from topicshift.acts.open import open_migration
 from topicshift.acts.questions import record_answer, record_question
+from topicshift.adapters.controllers.shadow import ShadowController
 from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.engine.people import Person
 from topicshift.core.engine.view import Record
@@ -30,6 +31,7 @@ from topicshift.testing.drain_reader import AdminDrainReader
 from topicshift.testing.fake_controllers import FakeController
 from topicshift.testing.fake_journal import FakeEvidence, FakeJournal, ManualClock
 from topicshift.testing.fake_ports import FakeVerifier, InlineExecutor
+from topicshift.testing.fake_rehearser import FakeRehearser
 from topicshift.testing.fake_replayer import FakeReplayer
 from topicshift.testing.fakes import FakeCluster
 
@@ -160,6 +162,7 @@ class World:
         self.executor: Executor = InlineExecutor()
         self.cluster = FakeCluster(authorizer=authorizer, now_ms=lambda: int(self.clock.now().timestamp() * 1000))
         self.replayer = FakeReplayer(self.cluster, self.fuse.burn)
+        self.rehearser = FakeRehearser(self.cluster, self.fuse.burn)
         self.controllers = {
             "route": Applications(self),
             "manual": Applications(self, "manual", needs_person=True),
@@ -261,6 +264,8 @@ class World:
                 make_admin=lambda: self.cluster,
                 make_reader=self.reader,
                 make_replayer=lambda: self.replayer,
+                make_rehearser=lambda: self.rehearser,
+                make_shadow_controller=ShadowController,
                 make_controller=lambda kind, _admin: self.controllers[kind],
                 verifier=self.verifier,
                 run_job=self._job if spark else None,
@@ -285,7 +290,7 @@ class World:
         if act is Act.START_VERIFIER:
             self.verifier.start()
         elif act is Act.MEASURE_IMPACT:
-            impact = IMPACT | {"topic": self.spec.source, "candidates": [{"partitions": 6, "max_partition_share": 0.2}]}
+            impact = IMPACT | {"topic": ctx.row.source, "candidates": [{"partitions": 6, "max_partition_share": 0.2}]}
             ctx.write("impact.json", json.dumps(impact))
         else:
             ctx.write("order_proof.json", json.dumps({"verdict": self.proof, "checks": [], "reason": ""}))

@@ -7,6 +7,7 @@ from typing import Any
 
 from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.rehearse import remove_shadow
 from topicshift.acts.retention import put_back
 from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record
@@ -86,6 +87,8 @@ def _whereabouts(held: Record, record: Record) -> list[str]:
 def all_leftovers(ctx: MigrationContext, record: Record) -> list[str]:
     """What a close would leave in effect, on a way back of both ways."""
     held = ctx.record_as_held()
+    if held.policy.rehearsal:  # all of its shadow is deleted
+        return []
     both = ways(held, record)
     left = [*(line for way in both for line in leftovers(way)), *_whereabouts(held, record)]
     kept = [way for way in both if lengthened(way) and not puts_back(record)]
@@ -146,8 +149,13 @@ def not_closed(record: Record, *, even_frozen: bool = False) -> str:
     return ""
 
 
-def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> dict[str, Any]:
+def close(
+    ctx: MigrationContext, reason: str, *, even_frozen: bool = False, leave_nothing: bool = False
+) -> dict[str, Any]:
     """End the migration, whatever state it is in; returns what is left to do by hand.
+
+    The shadow of a rehearsal is deleted, and what cannot be is named; where it is to ``leave_nothing``, the error is
+    raised instead, and the rehearsal goes on to be open.
 
     It is ``failed`` then; one that was done, and whose retirement is under way, is done. Participants are disarmed if
     they can be reached; where no freeze runs, a retention that was lengthened is put back.
@@ -160,24 +168,34 @@ def close(ctx: MigrationContext, reason: str, *, even_frozen: bool = False) -> d
     if why_not:
         raise Refused(why_not)
     ctx.claim = ctx.journal.renew(ctx.claim, f"closed by {ctx.actor}")
-    unrestored = _restore_retention(ctx, record) if puts_back(record) else []
-    record = ctx.refresh()
-    left = [*all_leftovers(ctx, record), *unrestored]
     held = ctx.record_as_held()
-    if record.in_effect(Row.ARM):
-        left += _disarm(ctx)
-    end_waits(ctx, held)
-    # Compared with what was there before on the topic where producers belong by now.
-    now = held if record.in_effect(Row.SWITCH_PRODUCERS) else record
-    found = tell_restored(ctx, now, "closed", ends=True)
-    named = tuple(f"{name} of {now.source} is " for name in lengthened(now).get("set", {}))  # told above
-    left += [line for line in (*found.differs, *found.unknown) if not line.startswith(named)] if found else []
+    if held.policy.rehearsal:
+        left = remove_shadow(ctx, anyway=not leave_nothing)
+        end_waits(ctx, held)
+    else:
+        left = _left(ctx, record)
     ctx.event("closed", {"reason": reason, "left": left, "from_state": record.state.value})
     if held.at(Row.ROLLBACK) is StepState.INTENDED:
         ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, {"called_off": "closed"}, state=StepState.UNDONE.value)
     ended = ends_as(held)
     ctx.journal.set_state(ctx.claim, ended.value, active=False)
     return {"migration": record.migration_id, "state": ended.value, "left": left}
+
+
+def _left(ctx: MigrationContext, record: Record) -> list[str]:
+    """End what the migration waits for; what a person has to look at then."""
+    unrestored = _restore_retention(ctx, record) if puts_back(record) else []
+    record = ctx.refresh()
+    left = [*all_leftovers(ctx, record), *unrestored]
+    if record.in_effect(Row.ARM):
+        left += _disarm(ctx)
+    held = ctx.record_as_held()
+    end_waits(ctx, held)
+    # Compared with what was there before on the topic where producers belong by now.
+    now = held if record.in_effect(Row.SWITCH_PRODUCERS) else record
+    found = tell_restored(ctx, now, "closed", ends=True)
+    named = tuple(f"{name} of {now.source} is " for name in lengthened(now).get("set", {}))  # told above
+    return left + ([line for line in (*found.differs, *found.unknown) if not line.startswith(named)] if found else [])
 
 
 def _restore_retention(ctx: MigrationContext, record: Record) -> list[str]:

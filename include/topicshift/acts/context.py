@@ -19,7 +19,7 @@ from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Tran
 from topicshift.core.news import News
 from topicshift.core.policy.floor import raised, who_answers
 from topicshift.core.policy.model import Installation
-from topicshift.core.spec.model import Approval, Spec
+from topicshift.core.spec.model import Approval, Mode, Spec
 from topicshift.core.spec.windows import Schedule
 from topicshift.ports import (
     Claim,
@@ -34,6 +34,7 @@ from topicshift.ports import (
     MigrationRow,
     Participant,
     ParticipantState,
+    Rehearser,
     Replayer,
     Seat,
     StepRow,
@@ -42,6 +43,7 @@ from topicshift.ports import (
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
+    from topicshift.acts.rehearsed import Rehearsal
     from topicshift.core.drain.certificate import DrainCertificate
     from topicshift.core.drain.gate import Gate
     from topicshift.core.fence.decision import FenceSample
@@ -87,6 +89,8 @@ class Memory:
     certificates: dict[str, DrainCertificate] = field(default_factory=dict)
     fence: FenceRecord | None = None
     gate: Gate | None = None
+    rehearsal: list[Rehearsal | None] = field(default_factory=list)
+    """The latest rehearsal of this migration, once it was looked up."""
     told: dict[str, Told] = field(default_factory=dict)
     rows: tuple[MigrationRow, list[StepRow], Policy] | None = None
     record: Record | None = None
@@ -121,6 +125,10 @@ class Ports:
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
     installation: Callable[[], Installation | None] = lambda: None
     """The installation policy as it is now, None without one. Raises ``Unreadable`` or ``SpecError``."""
+    make_rehearser: Callable[[], Rehearser] | None = None
+    """Fills the shadow of a rehearsal; None where this advancer cannot."""
+    make_shadow_controller: Callable[[str, ClusterAdmin, Rehearser], Controller] | None = None
+    """Moves the shadow participants of a rehearsal, in place of the controller of a kind; None likewise."""
     make_replayer: Callable[[], Replayer] | None = None
     """Writes late records to the target; None where this advancer cannot."""
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None
@@ -142,6 +150,13 @@ class Ports:
         if self.make_replayer is None:
             raise Refused("A replay is for another task, or for: topicshift advance.")
         return self.make_replayer()
+
+    @cached_property
+    def rehearser(self) -> Rehearser:
+        """Who copies a sample for a rehearsal. Raises ``Refused`` where this advancer cannot."""
+        if self.make_rehearser is None:
+            raise Refused("A rehearsal goes on in another task, or with: topicshift advance.")
+        return self.make_rehearser()
 
 
 def producers_of(spec: Spec) -> list[Participant]:
@@ -180,6 +195,7 @@ def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:
         required=people | {ask for ask, approval in wants.items() if approval is Approval.REQUIRED},
         freeze_budget=spec.freeze_budget,
         window=Schedule(w.cron, w.timezone, w.duration) if (w := spec.window) is not None else None,
+        rehearsal=spec.mode is Mode.REHEARSE,
     )
 
 
@@ -474,8 +490,22 @@ class MigrationContext:
     def controller(self, kind: str) -> Controller:
         """The controller of a kind; made once. Raises ``SpecError`` for an unknown kind."""
         if kind not in self.controllers:
-            self.controllers[kind] = self.ports.make_controller(kind, self.admin)
+            self.controllers[kind] = self._make_controller(kind)
         return self.controllers[kind]
+
+    def _make_controller(self, kind: str) -> Controller:
+        if self.spec.mode is not Mode.REHEARSE:
+            return self.ports.make_controller(kind, self.admin)
+        if self.ports.make_shadow_controller is None:
+            raise Refused("A rehearsal goes on in another task, or with: topicshift advance.")
+        return self.ports.make_shadow_controller(kind, self.admin, self.ports.rehearser)
+
+    def end(self, state: MigrationState) -> None:
+        """The migration ends in this state: its topics are free. A rehearsal's shadow is gone by then."""
+        from topicshift.acts.rehearse import remove_shadow
+
+        remove_shadow(self)
+        self.journal.set_state(self.claim, state.value, active=False)
 
     def control(self, lease_until: datetime | None = None) -> ControlContext:
         """The context for a controller's act; ``lease_until`` ends a pause."""

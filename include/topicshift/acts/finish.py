@@ -14,14 +14,14 @@ def fail_unbegun(ctx: MigrationContext, record: Record) -> None:
     """A run that changed nothing and has failed ends its migration, so that its topics are free for another run."""
     if record.state is MigrationState.OPEN and not record.active:
         ctx.outrun(record, "the run has failed before anything was changed")
-        ctx.journal.set_state(ctx.claim, MigrationState.FAILED.value, active=False)
+        ctx.end(MigrationState.FAILED)
 
 
 def finish(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """The migration is done; its topics are free again."""
+    """The migration is done; its topics are free again. Of a rehearsal nothing is left."""
     ctx.outrun(view.record, "the migration is done")
     proof = json.loads(ctx.read_result("order_proof.json"))
     verdict = proof.get("verdict")
     ctx.event("proof", {"verdict": verdict, "checks": proof.get("checks", [])})
     ctx.finish(Row.ORDER_PROOF, {"verdict": verdict})
-    ctx.journal.set_state(ctx.claim, MigrationState.DONE.value, active=False)
+    ctx.end(MigrationState.REHEARSED if view.record.policy.rehearsal else MigrationState.DONE)

@@ -9,6 +9,7 @@ from datetime import datetime
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.fence import deny_of, new_writers
+from topicshift.acts.rehearsed import last_rehearsal
 from topicshift.core.checks.followers import strays
 from topicshift.core.drain.gate import Gate
 from topicshift.core.engine.go import Forecast
@@ -37,7 +38,11 @@ def look_at_gate(ctx: MigrationContext, record: Record, taker: DrainTaker, now: 
     decision = ctx.memory.gate.add(certificate, now.timestamp())
     waits = (*decision.waits, *(f"{f.subject}: {f.seen}" for f in _strays(ctx)))
     late = ctx.begin_by is not None and now >= ctx.begin_by
-    return GateFact(waits, late, forecast_of(record, decision.seconds))
+    forecast = forecast_of(record, decision.seconds)
+    rehearsed = last_rehearsal(ctx)
+    if rehearsed is not None:
+        forecast = replace(forecast, own_s=max(0.0, rehearsed.freeze_s - forecast.settle_s), rehearsed_at=rehearsed.at)
+    return GateFact(waits, late, forecast)
 
 
 def _strays(ctx: MigrationContext) -> list[Finding]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 
-from topicshift.core.errors import NotFound
+from topicshift.core.errors import NotFound, Refused
 from topicshift.core.plan.model import Plan, resolve_target
-from topicshift.core.spec.model import Spec
+from topicshift.core.rehearsal import shadow_spec
+from topicshift.core.spec.model import Mode, Spec
+from topicshift.core.spec.shadows import mark_of_run, real_name
 from topicshift.ports import Claim, ClusterAdmin, Journal, MigrationRow
+
+REHEARSAL_OF = "rehearsal_of"
+"""Kind of the event that keeps the spec of the migration itself: the row of a rehearsal has that of its shadow."""
 
 
 def open_migration(
@@ -24,13 +29,15 @@ def open_migration(
     Repeated by the same owner it returns the same claim, with the target's name as it was resolved then. Raises
     ``NotFound`` for a source that does not exist, ``Refused`` naming the owner if another run holds a topic.
     """
-    cluster = admin.cluster()
+    cluster, asked = admin.cluster(), spec
+    if spec.mode is Mode.REHEARSE:
+        spec = _shadow(spec, admin, journal, owner)
     before = [r for r in journal.find(owner=owner) if r.source == spec.source and r.cluster_id == cluster.cluster_id]
     if before and spec.target in (None, before[-1].target):
         target = before[-1].target
     else:
         names = admin.topic_names()
-        if spec.source not in names:
+        if (real_name(spec.source) or spec.source) not in names:
             near = ", ".join(near_names(spec.source, names))
             raise NotFound(
                 f"source: topic {spec.source!r} does not exist on this cluster (or this principal may not see it). "
@@ -46,7 +53,17 @@ def open_migration(
         spec=spec.model_copy(update={"target": target}).model_dump(mode="json"),
         owner_alive=owner_alive,
     )
+    if asked.mode is Mode.REHEARSE and not journal.events(claim.migration_id, (REHEARSAL_OF,)):
+        journal.event(claim, REHEARSAL_OF, owner, {"of": asked.source, "spec": asked.model_dump(mode="json")})
     return claim, journal.current(claim.migration_id)
+
+
+def _shadow(spec: Spec, admin: ClusterAdmin, journal: Journal, owner: str) -> Spec:
+    """The spec of the shadow of this run. It locks the shadow's topics alone, so it is in nobody's way."""
+    if real_name(spec.source):
+        raise Refused(f"source: {spec.source} is the shadow topic of a rehearsal. Name {real_name(spec.source)}.")
+    taken = [r.target for r in journal.find(active=True)]
+    return shadow_spec(spec, spec.target or resolve_target(spec, admin.topic_names(), taken), mark_of_run(owner))
 
 
 def near_names(wanted: str, names: Iterable[str]) -> list[str]:

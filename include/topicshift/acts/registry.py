@@ -14,6 +14,7 @@ from topicshift.acts import (
     freeze,
     groups,
     planning,
+    rehearse,
     replay,
     resume,
     retention,
@@ -39,6 +40,7 @@ def run_job(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 
 ACTS: Final[dict[Act, Performer]] = {
+    Act.MAKE_SHADOW: rehearse.make_shadow,
     Act.CHECK_PLAN: planning.check_plan,
     Act.MEASURE_IMPACT: run_job,
     Act.DECIDE_PLAN: planning.decide_plan,

@@ -117,7 +117,7 @@ def finish_back(ctx: MigrationContext, view: View, decision: Decision) -> None:
     differs = [*found.differs, *found.unknown] if found is not None else []
     ctx.event("rolled_back", {"type": "drain_back", "why": decision.why, "left": left, "not_restored": differs})
     # As in finish_rollback: a try that dies in between is finished by the next.
-    ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
+    ctx.end(MigrationState.ROLLED_BACK)
     data = {"finished_at": ctx.clock.now().isoformat(), "left": left, "not_restored": differs}
     ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, data)
 
@@ -141,7 +141,7 @@ def finish_rollback(ctx: MigrationContext, view: View, decision: Decision) -> No
     found = tell_restored(ctx, record, "rolled back")
     differs = [*found.differs, *found.unknown] if found is not None else []
     # The migration is closed before its rollback is done: a try that dies in between is finished by the next.
-    ctx.journal.set_state(ctx.claim, MigrationState.ROLLED_BACK.value, active=False)
+    ctx.end(MigrationState.ROLLED_BACK)
     finished = {"finished_at": ctx.clock.now().isoformat(), "start_by_hand": by_hand, "not_restored": differs}
     ctx.finish(Row.ROLLBACK, finished)
 

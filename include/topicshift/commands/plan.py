@@ -120,11 +120,18 @@ def _journal(url: str | None) -> SqlJournal | None:
 def _show(plan: Plan) -> None:
     from rich.table import Table
 
+    from topicshift.core.spec.model import Mode
+
     out = console()
     head = f"[bold]{escape(plan.spec.source)}[/] to [bold]{escape(str(plan.spec.target))}[/]"
     if plan.source and plan.target:
         head += f": {plan.source.partitions} to {plan.target.partitions} partitions"
     out.print(f"{head}, {plan.spec.cutover.value}")
+    if plan.spec.mode is Mode.REHEARSE:
+        out.print(
+            "[bold]a rehearsal[/]: these steps run on shadow topics that are deleted at its end, and no application"
+        )
+        out.print("is moved. What is found below is about the migration itself, and blocks its rehearsal too.")
     out.print(f"plan {plan.plan_hash[:12]}, taken {plan.taken_at}, cluster {escape(str(plan.cluster_id))}")
     for text in plan.why:
         out.print(f"  {escape(text)}")

@@ -141,6 +141,7 @@ def _describe(
         "migration": row.migration_id,
         "source": row.source,
         "target": row.target,
+        "rehearses": rehearses(row),
         "cluster_id": row.cluster_id,
         "cutover": known.policy.cutover.value,
         "state": row.state,
@@ -165,6 +166,13 @@ def _describe(
     }
 
 
+def rehearses(row: MigrationRow) -> str | None:
+    """The topic that this is a rehearsal for; None for a migration."""
+    from topicshift.core.spec.shadows import real_name
+
+    return real_name(row.source) if row.spec.get("mode") == "rehearse" else None
+
+
 def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
     """The migration for the engine's words. A spec of another version still tells its order and groups."""
     from topicshift.acts.context import record_of
@@ -180,6 +188,7 @@ def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
         tuple(Member(str(c.get("name")), str(c.get("group"))) for c in named("consumers")),
         frozenset(),
         timedelta(0),
+        rehearsal=rehearses(row) is not None,
     )
     return record_of(row, steps, policy)
 
@@ -223,6 +232,8 @@ def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None, late
     if record.state is MigrationState.ROLLED_BACK:
         done = record.step(Row.ROLLBACK)
         return {"type": done.data.get("type", "free") if done is not None else "free", "why": "it was rolled back"}
+    if record.policy.rehearsal and record.over:
+        return {"type": "free", "why": "it was a rehearsal, and has moved nothing"}
     if admin is None and record.state is not MigrationState.RETIRED:
         return {"type": None, "why": _NOT_ASKED}
     source: SourceFact | Unknown = Unknown(dead or "it was not asked")

@@ -101,6 +101,7 @@ def page(one: dict[str, Any]) -> Group:
     rows.add_column(overflow="fold")
     kind = one["rollback"]["type"]
     for name, value in (
+        *((("rehearsal of", escape(one["rehearses"])),) if one["rehearses"] else ()),
         ("state", _state(one)),
         ("order", one["cutover"]),
         ("steps", "  ".join(_styled(s["step"], s["state"]) for s in one["steps"])),
@@ -124,6 +125,7 @@ def page(one: dict[str, Any]) -> Group:
 
 def _state(one: dict[str, Any]) -> str:
     style = {"open": "bold", "done": "green", "retired": "green", "failed": "bold red", "rolled_back": "yellow"}
+    style["rehearsed"] = "green"
     active = ", going back" if one["going_back"] else ", acting" if one["active"] else ""
     return f"[{style.get(one['state'], 'bold')}]{one['state']}[/]{active}"
 

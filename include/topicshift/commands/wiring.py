@@ -13,7 +13,7 @@ from topicshift.core.engine.words import Act
 from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
-from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow, Replayer
+from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow, Rehearser, Replayer
 
 
 def make_ports(
@@ -64,6 +64,18 @@ def make_ports(
         stack.callback(made.close)
         return made
 
+    def rehearser() -> Rehearser:
+        from topicshift.adapters.kafka.rehearse import KafkaRehearser
+
+        made = KafkaRehearser.from_config(dict(properties()))
+        stack.callback(made.close)
+        return made
+
+    def shadow(kind: str, cluster: ClusterAdmin, writer: Rehearser) -> Controller:
+        from topicshift.adapters.controllers.shadow import ShadowController
+
+        return ShadowController(kind, cluster, writer)
+
     def controller(kind: str, cluster: ClusterAdmin) -> Controller:
         from topicshift.adapters.controllers import ControllerEnv
         from topicshift.adapters.controllers import controller as make
@@ -87,6 +99,8 @@ def make_ports(
         make_reader=reader,
         make_controller=controller,
         make_replayer=replayer,
+        make_rehearser=rehearser,
+        make_shadow_controller=shadow,
         verifier=FileVerifier(row.migration_id, clock),
         run_job=run_job,
         owner_alive=owner_alive,

@@ -150,6 +150,13 @@ def _freeze_rows(forecast: Forecast | None, spec: Spec) -> Iterator[tuple[str, s
         "of it: producers stop",
         "not measured before the first freeze, so not in it" if took is None else f"{took:.1f} s in the last freeze",
     )
+    if forecast.own_s is None:
+        yield "the product's own acts", "not rehearsed, so not in it"
+    else:
+        at = (forecast.rehearsed_at or "")[:16]
+        yield "of it, measured: the product's own acts", f"{forecast.own_s:.1f} s in the rehearsal that ended {at}"
+    if took is None:
+        yield "only estimated, not in it", "how long applications take to stop and to start: no rehearsal moves them"
     if forecast.gone_s is not None:
         yield "one dead producer process can add up to", f"{forecast.gone_s:g} s"
     people = [p.name for p in spec.producers if p.kind == "manual"]

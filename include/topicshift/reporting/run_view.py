@@ -17,6 +17,7 @@ from topicshift.core.engine.words import label, told
 from topicshift.core.impact.placement import placement
 from topicshift.core.proof.audit import ChainHead, verify
 from topicshift.core.rows import EventRow
+from topicshift.core.spec.shadows import real_name
 from topicshift.reporting.drain_charts import chart
 
 GOOD, WARN, BAD, OPEN = "good", "warn", "bad", "open"
@@ -65,6 +66,9 @@ EVENTS = {
     "commits_expired": "found commits on the source expired",
     "commits_set_back": "found commits on the source set back",
     "watch_over": "saw a finding of the watch end",
+    "rehearsal_of": "began a rehearsal",
+    "rehearsal_begun": "filled the shadow topic with a sample of the source",
+    "rehearsal_over": "deleted the shadow topics, their ACLs and groups",
 }
 
 _PROOF = {
@@ -237,7 +241,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def _verdict(view: View, proof: Mapping[str, Any], migration: Mapping[str, Any]) -> None:
-    state = migration.get("state")
+    state, rehearsed = migration.get("state"), real_name(str(migration.get("source", "")))
     if state == "rolled_back":
         view.tone, view.headline = WARN, "Rolled back: producers and groups are on the source"
         view.reason = f"The order proof of the way forward says: {proof.get('verdict')}." if proof else ""
@@ -245,6 +249,8 @@ def _verdict(view: View, proof: Mapping[str, Any], migration: Mapping[str, Any])
     if proof:
         view.tone, view.headline = _PROOF.get(str(proof.get("verdict")), (BAD, f"Verdict: {proof.get('verdict')}"))
         view.reason = str(proof.get("reason") or "")
+        if rehearsed:
+            view.headline = f"A rehearsal, with a sample of {rehearsed}. {view.headline}"
         return
     if state == "failed":
         view.tone, view.headline = BAD, "Failed before the proof"

@@ -87,6 +87,8 @@ class ObserveRollback(BaseOperator):
 
         with typed_failures():
             row = find_migration(str(context["params"]["migration"]))
+            if row.state == "rehearsed":
+                raise Refused(f"{row.migration_id} was a rehearsal: it has moved nothing, and left nothing behind.")
             if row.state == "rolled_back":
                 raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
             with open_context(context, row.migration_id, take_over=False) as ctx:

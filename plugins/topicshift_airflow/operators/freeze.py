@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import AmbiguousState, OwnershipLost, TopicshiftError
-from topicshift_airflow.abandoned import RESUME_DAG, find, look, note_all
+from topicshift_airflow.abandoned import RESUME_DAG, find, look, note_all, rehearsals
 from topicshift_airflow.airflow_api import start_run
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import AdvanceOperator
@@ -83,10 +83,32 @@ class ResumeAbandoned(BaseOperator):
                 return self._watch(context, wanted)
             with journal() as opened:
                 note_all(opened)
-                found = find(opened, datetime.now(UTC))
-            if not found:
-                raise AirflowSkipException("No freeze is left behind.")
-            return self._resume(context, {row.migration_id: why for row, why in found})
+                left = rehearsals(opened)
+                found = {
+                    r.migration_id: why for r, why in find(opened, datetime.now(UTC)) if r.migration_id not in left
+                }
+            if not found and not left:
+                raise AirflowSkipException("No freeze and no rehearsal is left behind.")
+            done = self._resume(context, found) if found else {}  # somebody stands still for these
+            return {**done, **self._close(context, left)}
+
+    def _close(self, context: Any, migrations: list[str]) -> dict[str, str]:
+        """End rehearsals whose run has ended: nobody stands still for them, and all that they made is deleted."""
+        from topicshift.acts.close import close
+
+        failed: list[str] = []
+        for migration in migrations:
+            log.warning("%s: its run has ended before the rehearsal did", migration)
+            try:
+                with open_context(context, migration, take_over=False) as ctx, ctx.recorded(self.task_id):
+                    close(ctx, "its run has ended", even_frozen=True, leave_nothing=True)
+            except TopicshiftError as error:
+                failed.append(
+                    f"{migration}: {error} By hand, with all that is left named: topicshift close {migration}"
+                )
+        if failed:
+            raise AmbiguousState("\n".join(failed))
+        return dict.fromkeys(migrations, "its shadow is deleted")
 
     def woken(self, context: Any, event: Any = None) -> Any:
         """A wait is over: look again."""

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.core.errors import SpecError
 from topicshift.core.spec.cutover import Cutover
-from topicshift.core.spec.model import Spec
+from topicshift.core.spec.model import Mode, Spec
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import (
@@ -78,7 +78,9 @@ class OpenMigration(BaseOperator):
                 key="migration", value={"id": claim.migration_id, "source": row.source, "target": row.target}
             )
             kept = Spec.model_validate(dict(row.spec))
-            if kept != spec.model_copy(update={"target": row.target}):
+            if spec.mode is Mode.REHEARSE:
+                self.log.info("A rehearsal: %s and %s are its shadow topics.", row.source, row.target)
+            elif kept != spec.model_copy(update={"target": row.target}):
                 self.log.warning(
                     "The spec has changed since this run began to act; it goes on with the one that it began with."
                 )

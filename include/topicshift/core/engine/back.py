@@ -143,6 +143,8 @@ def rollback_begun(view: View) -> Decision | None:
     record = view.record
     if record.state is MigrationState.ROLLED_BACK:
         return over("it was rolled back")
+    if record.state is MigrationState.REHEARSED:
+        return over("it was a rehearsal, and nothing of it is left")
     kind, why = rollback_type(view)
     if kind in ("free", "drain_back"):
         asked = answered(view, Ask.ROLLBACK, f"the rollback of the type {kind} has to be accepted: {why}")
@@ -202,6 +204,8 @@ def rollback_type(view: View) -> tuple[str | None, str]:
 
 def _with_records(view: View, used: int) -> tuple[str | None, str]:
     record, holds = view.record, f"the target holds {used} record(s)"
+    if record.policy.rehearsal:
+        return "forward_only", f"it is a rehearsal, and ends with: topicshift close {record.migration_id}"
     open_ = [g for g in record.policy.groups if not record.done(Row.SWITCH_GROUP, g)]
     if not switched(record) or open_:
         still = ", ".join(open_) or "some producer"

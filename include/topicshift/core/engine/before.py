@@ -17,6 +17,12 @@ rule = BEFORE.rule
 # ------------------------------------------------------------------------------------------ plan and target
 
 
+@rule(lambda r: r.policy.rehearsal and not r.done(Row.SHADOW), step=Step.PLAN)
+def shadow_made(view: View) -> Decision | None:
+    """A rehearsal begins with topics and groups of its own, which are all that it ever touches."""
+    return act(Act.MAKE_SHADOW, "the shadow of the rehearsal is not made yet")
+
+
 @rule(lambda r: planning(r) and r.plan_hash is None, Fact.IMPACT, step=Step.PLAN)
 def plan_made(view: View) -> Decision | None:
     """A plan with the impact in it, before anybody is asked for anything."""

@@ -25,7 +25,8 @@ class Forecast:
     left, None where it is not known; 0 where producers do not wait for groups. ``stop_s``: how long producers took to
     stop in the last freeze of this migration, None before the first. ``gone_s``: how long one dead instance of a
     producer can hold the freeze up, None where no kind has such a bound. ``groups``: the drain of each group, for a
-    person.
+    person. ``own_s``: what the run's own acts took in the latest rehearsal, from the DENY to the last producer pointed
+    to the target, and ``rehearsed_at`` when it ended; None without one.
     """
 
     settle_s: float
@@ -33,11 +34,15 @@ class Forecast:
     stop_s: float | None = None
     gone_s: float | None = None
     groups: Mapping[str, float | None] | None = None
+    own_s: float | None = None
+    rehearsed_at: str | None = None
 
     @property
     def seconds(self) -> float | None:
         """The predicted freeze; None where the drain cannot be told."""
-        return None if self.drain_s is None else self.settle_s + self.drain_s + (self.stop_s or 0.0)
+        if self.drain_s is None:
+            return None
+        return self.settle_s + self.drain_s + (self.stop_s or 0.0) + (self.own_s or 0.0)
 
 
 def bound_of(forecast: Forecast | None, budget_s: float) -> float:

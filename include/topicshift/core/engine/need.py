@@ -61,6 +61,8 @@ def need(record: Record, owner: str, events: Sequence[EventRow], now: datetime) 
 def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
     if record.state in (MigrationState.RETIRED, MigrationState.ROLLED_BACK):
         return Need("nobody", "nothing: it is over")
+    if record.state is MigrationState.REHEARSED:
+        return Need("nobody", "nothing: it is over, and its shadow is deleted")
     if record.state is MigrationState.DONE:
         return Need("itself", STEPS[Step.RETIRE].waits_for)
     if not record.over:

@@ -54,7 +54,8 @@ def _mark(record: Record, step: Step) -> Mark:
     if step is Step.SWITCH_CONSUMERS:
         return _groups(record)
     if step is Step.VERIFY:
-        return Mark.DONE if record.state in (MigrationState.DONE, MigrationState.RETIRED) else Mark.WAITING
+        ended = (MigrationState.DONE, MigrationState.RETIRED, MigrationState.REHEARSED)
+        return Mark.DONE if record.state in ended else Mark.WAITING
     if step is Step.RETIRE and record.state is MigrationState.RETIRED:
         return Mark.DONE
     own = next(iter(STEPS[step].rows), None)

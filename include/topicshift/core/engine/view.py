@@ -59,6 +59,8 @@ class Policy:
     who: Mapping[Ask, Who] = field(default_factory=dict)
     """Who may answer, for questions that not everybody may answer alone."""
     window: Schedule | None = None
+    rehearsal: bool = False
+    """Source, target and groups are the shadow's."""
 
     def opening(self, now: datetime) -> Opening | None:
         """The opening of the window that is open, or the next one; None without a window."""

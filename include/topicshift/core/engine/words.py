@@ -24,6 +24,8 @@ class MigrationState(StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "rolled_back"
     RETIRED = "retired"
+    REHEARSED = "rehearsed"
+    """A rehearsal is over: nothing of it is left but its evidence."""
 
 
 class StepState(StrEnum):
@@ -65,6 +67,8 @@ class Row(StrEnum):
     SWITCH_GROUP = "switch_consumer"
     ORDER_PROOF = "order_proof"
     REPLAY = "replay"
+    SHADOW = "shadow"
+    """The topics and groups of a rehearsal: nothing of the migration itself."""
     ROLLBACK = "rollback"
     SCREAM_TEST = "scream_test"
     DELETE_SOURCE = "delete_source"
@@ -77,7 +81,7 @@ class Row(StrEnum):
 READ_ONLY_ROWS: Final = frozenset(
     {
         *(Row.CHECK, Row.BEFORE, Row.CERTIFICATE, Row.VERIFICATION, Row.ORDER_PROOF, Row.WATCH, Row.QUESTION),
-        *(Row.PAUSE, Row.POSTPONE),
+        *(Row.PAUSE, Row.POSTPONE, Row.SHADOW),
     }
 )
 """Rows that record an observation, an answer or a person's order. Every other row changes something and makes its
@@ -132,6 +136,7 @@ def mark_of(about: Any) -> str:
 class Act(StrEnum):
     """Everything that the engine may want done. One module of :mod:`topicshift.acts` performs each."""
 
+    MAKE_SHADOW = "make_shadow"
     CHECK_PLAN = "check_plan"
     MEASURE_IMPACT = "measure_impact"
     DECIDE_PLAN = "decide_plan"
@@ -347,6 +352,7 @@ BESIDE: Final[Mapping[Row, tuple[str, str]]] = {
     Row.QUESTION: ("question", "a person's answer"),
     Row.PAUSE: ("order", "nothing new is begun"),
     Row.POSTPONE: ("order", "no freeze before its time"),
+    Row.SHADOW: ("rehearsal", "its shadow topics and groups"),
 }
 """Rows that belong to no step: what they belong to, and what each is for a person."""
 

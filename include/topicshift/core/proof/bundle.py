@@ -122,7 +122,7 @@ def expected_evidence(row: MigrationRow, steps: Sequence[StepRow], events: Itera
         expected.add("fence.json")
     if "order_proof" in found and found["order_proof"].state == "done":
         expected.add("order_proof.json")
-    if row.state in ("done", "retired", "rolled_back"):
+    if row.state in ("done", "retired", "rolled_back", "rehearsed"):
         expected |= {"audit.jsonl", "report.html"}
     return expected
 

@@ -29,6 +29,7 @@ from topicshift.core.spec.fields import (
     raise_all,
 )
 from topicshift.core.spec.participants import Consumer, IgnoredGroup, NamedGroup, Producer, Reader
+from topicshift.core.spec.shadows import rehearsal_problems
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
 
@@ -47,6 +48,13 @@ class Approval(StrEnum):
 
     REQUIRED = "required"
     AUTO = "auto"
+
+
+class Mode(StrEnum):
+    """Whether topics and applications are moved, or a shadow of them."""
+
+    MIGRATE = "migrate"
+    REHEARSE = "rehearse"
 
 
 class Sizing(Model):
@@ -279,6 +287,15 @@ class Spec(Model):
         ),
         json_schema_extra={"section": _SIZE},
     )
+    mode: Mode = Field(
+        default=Mode.MIGRATE,
+        title="Mode",
+        description=(
+            "`migrate`: move the topic. `rehearse`: run every step on a shadow topic with sampled keys, and touch no "
+            "topic, group or application of the migration (docs/rehearsal.md)."
+        ),
+        json_schema_extra={"section": _CUTOVER},
+    )
     cutover: Cutover = Field(
         default=Cutover.DRAIN_FIRST,
         title="Order of the cut-over",
@@ -408,6 +425,9 @@ class Spec(Model):
                 "Name another topic, or leave `target` out for the next free -vN.",
                 ("target",),
             )
+        yield from rehearsal_problems(
+            self.source, self.target, rehearse=self.mode is Mode.REHEARSE, windowed=self.window is not None
+        )
         if self.freeze_budget < MIN_FREEZE:
             yield problem(
                 f"a freeze budget of {format_duration(self.freeze_budget)} is too short",
