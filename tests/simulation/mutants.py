@@ -399,13 +399,6 @@ _mutant(
     hands=("commits_expired@order_proof", *_BACK),
 )
 _mutant(
-    "free without offsets",
-    "a group that returns while the target is empty goes on without the offsets that the brokers forgot",
-    _swap("topicshift.acts.groups._gone_on_source", lambda ctx, group: {}),
-    calm=True,
-    hands=("producers_idle@fence", "commits_expired@switch_consumer:g0", "rollback_asked@switch_consumer:g0"),
-)
-_mutant(
     "goes back without a group",
     "going back begins before every group is on the target",
     _swap("topicshift.core.engine.back._with_records", lambda view, used: ("drain_back", "it holds records")),
