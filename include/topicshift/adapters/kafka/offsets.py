@@ -11,7 +11,7 @@ from typing import Any
 from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.adapters.kafka.topics import topic_id_text
-from topicshift.core.errors import NotFound
+from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.kafka.cluster import PartitionOffsets
 
 _PASSING = frozenset(
@@ -83,6 +83,25 @@ async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int
             break
         await asyncio.sleep(_PAUSE_S)
     return {p: rows[p] for p in wanted}
+
+
+def known_offsets(conn: Connection, topic: str) -> dict[int, PartitionOffsets]:
+    """Offsets of every partition of a topic.
+
+    Raises ``NotFound`` where the topic does not exist and ``Unreadable`` where one partition cannot be read.
+    """
+
+    async def ask() -> dict[int, PartitionOffsets]:
+        found = await observe_topic(conn, topic)
+        if found is None:
+            raise NotFound(f"Topic {topic} does not exist (or this user may not see it).")
+        return await observe_offsets(conn, topic, range(found.partitions))
+
+    offsets = run(ask())
+    for p, o in sorted(offsets.items()):
+        if o.error is not None or o.end is None or o.end_committed is None:
+            raise Unreadable(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
+    return offsets
 
 
 async def _ask(

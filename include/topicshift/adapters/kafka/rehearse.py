@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection, _client_log
-from topicshift.adapters.kafka.futures import run
-from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
+from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.offsets import known_offsets
 from topicshift.adapters.kafka.records import walk
+from topicshift.adapters.kafka.transaction import left, shut_out_earlier, transactional_producer
 from topicshift.core.drain.decision import TailRange
-from topicshift.core.errors import NotFound, Refused, Unreadable
-from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.errors import Refused, Unreadable
 from topicshift.core.spec.shadows import real_name
 from topicshift.ports import Sample
 
@@ -82,22 +81,9 @@ class KafkaRehearser:
 
     def _producer(self, topic: str, deadline: float) -> Any:
         """A producer whose transactional id is the topic's name: it ends what a killed try left open there."""
-        from confluent_kafka import KafkaException, Producer
-
-        ours: dict[str, Any] = {
-            "client.id": "topicshift-rehearsal",
-            "acks": "all",
-            "linger.ms": 5,
-            "partitioner": "murmur2_random",
-            "transactional.id": topic,
-            "transaction.timeout.ms": 15_000,
-            "delivery.timeout.ms": 15_000,
-        }
-        producer = Producer({**self._conn.config, **ours}, logger=_client_log)
-        try:
-            producer.init_transactions(_left(deadline))
-        except KafkaException as exc:
-            raise self._conn.error(exc, operation="WRITE", resource=f"transactional id {topic}") from exc
+        own = {"client.id": "topicshift-rehearsal", "linger.ms": 5, "partitioner": "murmur2_random"}
+        producer = transactional_producer(self._conn, topic, own)
+        shut_out_earlier(self._conn, producer, topic, deadline)
         return producer
 
     def _write(
@@ -125,48 +111,33 @@ class KafkaRehearser:
                         break
                     except BufferError:
                         producer.poll(0.1)
-            producer.flush(_left(deadline))
+            producer.flush(left(deadline))
             if failed:
                 raise KafkaException(failed[0])
-            producer.commit_transaction(_left(deadline))
+            producer.commit_transaction(left(deadline))
         except KafkaException as exc:
             raise self._conn.error(exc, operation="WRITE", resource=f"topic {topic}") from exc
 
     def _read(self, topic: str, most: int | None, deadline: float) -> list[Any]:
         """The latest records that a read_committed reader finds, ``most`` of them (None: all), oldest first."""
-        offsets = self._offsets(topic)
+        offsets = known_offsets(self._conn, topic)
         each = None if most is None else max(1, most // max(1, len(offsets)))
         ranges = []
         for p, o in offsets.items():
             start, end = o.log_start or 0, o.end_committed or 0
             ranges.append(TailRange(p, start if each is None else max(start, end - each), end))
         found: list[Any] = []
-        left = [MOST_BYTES]
+        room = [MOST_BYTES]
 
         def take(_: TailRange, message: Any) -> bool:
             found.append(message)
-            left[0] -= len(message.key() or b"") + len(message.value() or b"")
-            return left[0] > 0
+            room[0] -= len(message.key() or b"") + len(message.value() or b"")
+            return room[0] > 0
 
-        why = walk(self._conn, topic, ranges, take, timeout_s=_left(deadline))
-        if why is not None and left[0] > 0:
+        why = walk(self._conn, topic, ranges, take, timeout_s=left(deadline))
+        if why is not None and room[0] > 0:
             raise Unreadable(f"{why} Nothing was written.")
         return sorted(found, key=lambda m: (m.partition(), m.offset()))
-
-    def _offsets(self, topic: str) -> dict[int, PartitionOffsets]:
-        """Raises ``Unreadable`` where one partition cannot be read."""
-
-        async def ask() -> dict[int, PartitionOffsets]:
-            found = await observe_topic(self._conn, topic)
-            if found is None:
-                raise NotFound(f"Topic {topic} does not exist (or this user may not see it).")
-            return await observe_offsets(self._conn, topic, range(found.partitions))
-
-        offsets = run(ask())
-        for p, o in sorted(offsets.items()):
-            if o.error is not None or o.end is None or o.end_committed is None:
-                raise Unreadable(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
-        return offsets
 
 
 def _whole_keys(records: list[Any], most: int) -> list[Any]:
@@ -180,11 +151,11 @@ def _whole_keys(records: list[Any], most: int) -> list[Any]:
 
     counts = Counter(key(m) for m in records)
     chosen: set[Any] = set()
-    left = most
+    room = most
     for one in sorted(counts, key=lambda k: zlib.crc32(repr(k).encode())):
-        if counts[one] <= left:
+        if counts[one] <= room:
             chosen.add(one)
-            left -= counts[one]
+            room -= counts[one]
     if records and not chosen:
         chosen.add(min(counts, key=lambda k: (counts[k], repr(k))))
     return [m for m in records if key(m) in chosen][-most:]
@@ -194,7 +165,3 @@ def _shadows(*names: str) -> None:
     for name in names:
         if real_name(name) is None:
             raise Refused(f"{name} is no topic or group of a rehearsal. Nothing was done.")
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())

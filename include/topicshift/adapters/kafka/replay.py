@@ -6,16 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from topicshift.adapters.kafka.connection import Connection, _client_log
-from topicshift.adapters.kafka.futures import run
-from topicshift.adapters.kafka.offsets import observe_offsets, observe_topic
+from topicshift.adapters.kafka.connection import Connection
+from topicshift.adapters.kafka.offsets import known_offsets
 from topicshift.adapters.kafka.records import walk
 from topicshift.adapters.kafka.tail import consumer_of
+from topicshift.adapters.kafka.transaction import left, shut_out_earlier, transactional_producer
 from topicshift.core.drain.decision import TailRange
 from topicshift.core.drain.replay import HEADER, KeySeen, ReplayOrder, mark_of_place, place_of_mark, replayed_of
 from topicshift.core.drain.strays import Replayed
-from topicshift.core.errors import NotFound, Transient, Unreadable
-from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.errors import Transient, Unreadable
 
 TRANSACTIONAL_ID = "topicshift-replay-"
 """Prefix of the transactional id of a replay; the migration's id follows."""
@@ -58,9 +57,10 @@ class KafkaReplayer:
     def replay(self, order: ReplayOrder, *, timeout_s: float) -> list[Replayed]:
         """See :class:`topicshift.ports.Replayer`."""
         deadline = time.monotonic() + timeout_s
-        producer = self._producer(order)
+        name = f"{TRANSACTIONAL_ID}{order.name}"
+        producer = transactional_producer(self._conn, name, {"client.id": "topicshift-replay", "linger.ms": 0})
         try:
-            self._fence(producer, order, deadline)
+            shut_out_earlier(self._conn, producer, name, deadline)
             found = self._there(order, deadline)
             missing = [w for w in order.records if (w.partition, w.offset) not in found]
             if missing:
@@ -77,34 +77,11 @@ class KafkaReplayer:
 
     # -------------------------------------------------------------------------------------------------- parts
 
-    def _producer(self, order: ReplayOrder) -> Any:
-        from confluent_kafka import Producer
-
-        ours: dict[str, Any] = {
-            "client.id": "topicshift-replay",
-            "acks": "all",
-            "linger.ms": 0,
-            "transactional.id": f"{TRANSACTIONAL_ID}{order.name}",
-            "transaction.timeout.ms": 15_000,
-            "delivery.timeout.ms": 15_000,
-        }
-        return Producer({**self._conn.config, **ours}, logger=_client_log)
-
-    def _fence(self, producer: Any, order: ReplayOrder, deadline: float) -> None:
-        """An earlier try that still sleeps is shut out, and what it had begun is aborted."""
-        from confluent_kafka import KafkaException
-
-        try:
-            producer.init_transactions(_left(deadline))
-        except KafkaException as exc:
-            resource = f"transactional id {TRANSACTIONAL_ID}{order.name}"
-            raise self._conn.error(exc, operation="WRITE", resource=resource) from exc
-
     def _there(self, order: ReplayOrder, deadline: float) -> dict[Place, Place]:
         """Which of the records are in the target since the order was given."""
-        ends = {p: o.end or 0 for p, o in self._offsets(order.target).items()}
+        ends = {p: o.end or 0 for p, o in known_offsets(self._conn, order.target).items()}
         while True:
-            now = self._offsets(order.target)
+            now = known_offsets(self._conn, order.target)
             held = [p for p, end in ends.items() if (now[p].end_committed or 0) < end]
             if not held:
                 break
@@ -129,7 +106,7 @@ class KafkaReplayer:
 
     def _read(self, topic: str, places: list[Place], deadline: float) -> list[Any]:
         """The records at these places, in their order."""
-        self._offsets(topic)  # says who may not see it, which a reader that waits for its metadata does not
+        known_offsets(self._conn, topic)  # says who may not see it, which a reader that waits for its metadata does not
         wanted, found = set(places), list[Any]()
         ranges = []
         for partition in sorted({p for p, _ in places}):
@@ -177,11 +154,11 @@ class KafkaReplayer:
                 producer.produce(
                     order.target, m.value(), m.key(), to[place], headers=headers, on_delivery=told(place), **when
                 )
-            producer.flush(_left(deadline))
+            producer.flush(left(deadline))
             if failed:
                 raise KafkaException(failed[0])
             committing = True
-            producer.commit_transaction(_left(deadline))
+            producer.commit_transaction(left(deadline))
         except KafkaException as exc:
             error = self._conn.error(exc, operation="WRITE", resource=f"topic {order.target}")
             if committing:
@@ -201,26 +178,11 @@ class KafkaReplayer:
         except KafkaException:
             return  # the transaction times out by itself, and the next try's producer shuts it out
 
-    def _offsets(self, topic: str) -> dict[int, PartitionOffsets]:
-        """Raises ``Unreadable`` where one partition cannot be read."""
-
-        async def ask() -> dict[int, PartitionOffsets]:
-            found = await observe_topic(self._conn, topic)
-            if found is None:
-                raise NotFound(f"Topic {topic} does not exist (or this user may not see it).")
-            return await observe_offsets(self._conn, topic, range(found.partitions))
-
-        offsets = run(ask())
-        for p, o in sorted(offsets.items()):
-            if o.error is not None or o.end is None or o.end_committed is None:
-                raise Unreadable(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
-        return offsets
-
     def _ranges(self, topic: str, first_ms: int | None) -> list[TailRange]:
         """From this time on (None: from the log start) to the last stable offset of now."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        ends = self._offsets(topic)
+        ends = known_offsets(self._conn, topic)
         starts = {p: o.log_start or 0 for p, o in ends.items()}
         if first_ms is not None:
             consumer = consumer_of(self._conn, [])
@@ -238,11 +200,6 @@ class KafkaReplayer:
         return [TailRange(p, starts[p], o.end_committed or 0) for p, o in ends.items()]
 
     def _walk(self, topic: str, ranges: list[TailRange], take: Any, deadline: float) -> None:
-        left = _left(deadline)
-        why = walk(self._conn, topic, ranges, take, timeout_s=left)
+        why = walk(self._conn, topic, ranges, take, timeout_s=left(deadline))
         if why is not None:
             raise Unreadable(f"{why} Nothing was written.")
-
-
-def _left(deadline: float) -> float:
-    return max(0.1, deadline - time.monotonic())
