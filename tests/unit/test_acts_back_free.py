@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.test_acts_commands import MIXED
+from tests.unit.test_acts_drain_back import GROUPS, offsets_went
 from tests.unit.test_fence_again import half
 from tests.unit.world import SOURCE, TARGET, World
 
@@ -19,7 +19,6 @@ from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import AmbiguousState, DrainTimedOut, Transient
 
 ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
-GROUPS = ("ledger-g", "fraud-g")
 
 
 def accepted(w: World) -> World:
@@ -158,26 +157,6 @@ def test_they_stand_still_for_a_late_broker_no_longer_than_a_freeze_may_last(cut
 
 
 # ------------------------------------------------------------------------------------------- offsets that expired
-
-
-def offsets_went(w: World, lower: int | None = None, groups: Sequence[str] = GROUPS) -> None:
-    """They expired, or somebody set them back; and a group that is stopped has no members."""
-    for group in groups:
-        held = w.cluster._groups[group].commits
-        for key in [k for k in held if k[0] == SOURCE]:
-            if lower is None:
-                del held[key]
-            else:
-                held[key] = lower
-    stop = w.apps.stop
-
-    def left(ctx: Any, participants: Any) -> None:
-        stop(ctx, participants)
-        for p in participants:
-            if p.group is not None:
-                w.leave(p.group)
-
-    w.apps.stop = left  # type: ignore[method-assign]
 
 
 def started_with(w: World) -> list[set[int | None]]:
