@@ -96,12 +96,14 @@ class Script:
         self.route(3, self.target, State.OPEN, {g: GroupRoute(self.target, came_from=self.source) for g in self.groups})
 
 
-def by_dag(stack: Stack, source: str, target: str, groups: list[str], cutover: str) -> None:
+def by_dag(
+    stack: Stack, source: str, target: str, groups: list[str], cutover: str, *, partitions: int = 30, timeout: int = 900
+) -> None:
     """The migration through Airflow; approvals are automatic, as in the script."""
     conf = {
         "source": source,
         "target": target,
-        "partitions": 30,
+        "partitions": partitions,
         "approvals_plan": "auto",
         "approvals_freeze": "auto",
         "producers": [{"name": "checkout"}, {"name": "billing"}],
@@ -110,7 +112,7 @@ def by_dag(stack: Stack, source: str, target: str, groups: list[str], cutover: s
     }
     dag_id = DAG_IDS[cutover]
     run_id = stack.airflow.trigger(dag_id, conf)
-    run = stack.airflow.wait_run(dag_id, run_id, timeout=900)
+    run = stack.airflow.wait_run(dag_id, run_id, timeout=timeout)
     if run["state"] != "success":
         raise RuntimeError(f"{run_id} {run['state']}: {stack.airflow.task_states(dag_id, run_id)}")
 

@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.freeze import by_dag
+
 from lab.demo import DAG_IDS
 from lab.load import numbered
 from lab.load_life import App, Life
@@ -117,21 +119,8 @@ class Cost:
 def migrate(stack: Stack, crowd: Crowd, cutover: str) -> float:
     """The migration through Airflow, approvals automatic; how long the run took, in seconds."""
     began = time.monotonic()
-    conf = {
-        "source": crowd.topic,
-        "target": f"{crowd.topic}-v2",
-        "partitions": crowd.case.partitions * 2,
-        "approvals_plan": "auto",
-        "approvals_freeze": "auto",
-        "producers": [{"name": name} for name in crowd.case.producers],
-        "consumers": [{"name": g, "group": g, "stored_offsets": "none"} for g in crowd.groups],
-        "ordering_sequence_header": "seq",
-    }
-    dag = DAG_IDS[cutover]
-    run_id = stack.airflow.trigger(dag, conf)
-    run = stack.airflow.wait_run(dag, run_id, timeout=1800)
-    if run["state"] != "success":
-        raise RuntimeError(f"{run_id} {run['state']}: {stack.airflow.task_states(dag, run_id)}")
+    target, partitions = f"{crowd.topic}-v2", crowd.case.partitions * 2
+    by_dag(stack, crowd.topic, target, crowd.groups, cutover, partitions=partitions, timeout=1800)
     return time.monotonic() - began
 
 
