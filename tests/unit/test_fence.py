@@ -56,6 +56,14 @@ def test_two_still_samples_over_the_settle_time_are_a_fence() -> None:
     assert not decision.reasons
 
 
+def test_it_is_known_from_when_on_one_more_sample_is_enough() -> None:
+    assert decide(sample(0.0)).settled_at == decide(sample(0.0), sample(0.2)).settled_at == 0.52
+    assert decide(sample(0.0), sample(0.519)).verdict is FenceVerdict.NOT_YET
+    assert decide(sample(0.0), sample(0.52)).verdict is FenceVerdict.FENCED
+    assert decide(sample(0.0), sample(0.2, 5, 8)).settled_at == 0.72, "the ends moved"
+    assert decide(sample(0.0, stops=(Stop("checkout", "running"),))).settled_at is None, "somebody is waited for"
+
+
 @pytest.mark.parametrize(
     "series",
     [

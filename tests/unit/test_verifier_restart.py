@@ -72,6 +72,29 @@ def test_the_command_line_starts_another_one_and_gives_up_after_a_few(starts: Pa
         runner(ctx, Act.START_VERIFIER)
 
 
+def test_two_commands_that_drive_one_migration_start_one_job(starts: Path, runner: spark.JobRunner) -> None:
+    world = World()
+    world.advanced(until=Step.CREATE_TARGET)
+    ctx, said = world.context(), list[str]()
+    ctx.refresh()
+    ctx.log = said.append
+    other = spark.JobRunner({"bootstrap.servers": "127.0.0.1:1"})
+    try:
+        other(ctx, Act.MEASURE_IMPACT)
+        (first,) = processes(starts, 1)
+        runner(ctx, Act.MEASURE_IMPACT)
+        assert "another process runs key_rehash_impact for this migration: its result is waited for" in said
+        os.kill(first, 9)
+
+        def starts_its_own() -> bool:
+            runner(ctx, Act.MEASURE_IMPACT)
+            return len(starts.read_text().split()) == 2
+
+        wait_until(starts_its_own, 30, "a job of its own, for the lock goes with the first")
+    finally:
+        other.close()
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.acts.context import SEAT_S, MigrationContext, Told
@@ -23,7 +23,10 @@ from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
 from topicshift.core.news import News
 
 POLL_S = 0.1
-"""Seconds between two looks while producers stand still."""
+"""Seconds between two looks while producers stand still, at most."""
+
+FIRST_POLL_S = 0.02
+"""Seconds before the first look after an act, doubled from look to look: most answers come soon."""
 
 CALM_POLL_S = 0.5
 """Seconds between two looks while nobody is held up."""
@@ -102,7 +105,7 @@ def advance(
     """
     from topicshift.acts.questions import about_of
 
-    last = ctx.clock.now()
+    last, pause = ctx.clock.now(), FIRST_POLL_S
     while True:
         record = ctx.refresh()
         order = ORDER[record.policy.cutover]
@@ -126,13 +129,23 @@ def advance(
             return Asking(decision.ask, decision.subject, about, decision, view)
         other = perform(ctx, view, decision) if decision.kind is Kind.ACT else ""
         if other is None and not _same(ctx, record):
-            last = ctx.clock.now()
+            last, pause = ctx.clock.now(), FIRST_POLL_S
             continue
         # An act that changed no row was performed once more: that is a way of waiting.
         _say(ctx, other or decision.why)
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
             return Waiting(decision, view, other or "")
-        ctx.clock.sleep(POLL_S if record.freeze is not None else CALM_POLL_S)
+        ctx.clock.sleep(_pause(ctx, decision, pause) if record.freeze is not None else CALM_POLL_S)
+        pause *= 2
+
+
+def _pause(ctx: MigrationContext, decision: Decision, pause: float) -> float:
+    """Seconds until the next look of a freeze: at the moment itself, where the wait ends by itself soon."""
+    if decision.until:
+        left = (datetime.fromisoformat(decision.until) - ctx.clock.now()).total_seconds()
+        if 0 < left <= 2 * POLL_S:
+            return left
+    return min(pause, POLL_S)
 
 
 def _names(decision: Decision) -> tuple[str, ...]:

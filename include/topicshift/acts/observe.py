@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -486,7 +487,9 @@ class _Look:
         text = "; ".join(decision.reasons)
         if decision.verdict is FenceVerdict.BROKEN:
             return ProofFact(False, text, broken=True)
-        return ProofFact(decision.verdict is FenceVerdict.FENCED, text, open_transactions=len(decision.transactions))
+        until = "" if decision.settled_at is None else datetime.fromtimestamp(decision.settled_at, UTC).isoformat()
+        proven, open_ = decision.verdict is FenceVerdict.FENCED, len(decision.transactions)
+        return ProofFact(proven, text, open_transactions=open_, until=until)
 
     def _still(self) -> ProofFact | Unknown:
         """Whether the source stands still, with nobody who says that he is stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -28,7 +29,8 @@ class JobRunner:
     """Starts a job when the engine wants it, and makes evidence of its result at the next look after it has ended.
 
     The master is ``TOPICSHIFT_SPARK_MASTER``, ``local[*]`` by default. A job that fails is not started again: the error
-    names its log. An armed verifier that has died is, a few times.
+    names its log. An armed verifier that has died is, a few times. Where another advancer on this work folder runs the
+    job, its end is waited for: a lock that spark-submit holds says so, and goes with it.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -88,6 +90,12 @@ class JobRunner:
             job, output = jobs.armed_job(record, verifier.requests), verifier.answers
         else:
             job = (jobs.impact_job if act is Act.MEASURE_IMPACT else jobs.order_proof_job)(ctx, record)
+        turn: list[int] = []
+        if act in jobs.RESULTS:  # a verifier that gives no sign of life is replaced, whoever started it
+            turn = _turn(folder.with_name(f"{act.value}.lock"))
+            if not turn:
+                ctx.log(f"another process runs {job.script} for this migration: its result is waited for")
+                return
         given = jobs.give(job, folder)
         secrets = write_secrets(self._config)
         self._secrets.append(secrets.parent)
@@ -102,9 +110,14 @@ class JobRunner:
         environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "TOPICSHIFT_OWNER_PID": str(os.getpid())}
         try:
             with (folder / "log").open("ab") as log:
-                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+                process = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=environment, start_new_session=True, pass_fds=turn
+                )
         except OSError as error:
             raise Transient(f"spark-submit could not be started: {error}. Is pyspark installed here?") from error
+        finally:
+            for lock in turn:
+                os.close(lock)
         self._running[act] = process, folder
         ctx.log(f"started {job.script} (process {process.pid}); its log is {folder}/log")
 
@@ -115,6 +128,18 @@ class JobRunner:
                 _end(process, signal.SIGTERM)
         for folder in self._secrets:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _turn(path: Path) -> list[int]:
+    """The lock of a job as an open file, which its process is to inherit; empty where another one's job runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return []
+    return [file]
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:

@@ -83,7 +83,9 @@ def fence_proven(view: View) -> Decision | None:
         return wait(f"the source cannot be sampled: {proof.why}")
     if proof.broken:
         return resume("FenceBroken", proof.waits)
-    return act(Act.RECORD_FENCE, "nobody writes to the source any more") if proof.proven else wait(proof.waits)
+    if proof.proven:
+        return act(Act.RECORD_FENCE, "nobody writes to the source any more")
+    return wait(proof.waits, until=proof.until)
 
 
 @rule(switching, Fact.PRODUCERS, Fact.TARGET, step=Step.SWITCH_PRODUCERS)

@@ -237,12 +237,16 @@ class FenceFact:
 
 @dataclass(frozen=True)
 class ProofFact:
-    """The samples of the source so far: whether they prove the fence, else what is waited for, in words."""
+    """The samples of the source so far: whether they prove the fence, else what is waited for, in words.
+
+    ``until`` is the moment (ISO 8601) from which one more equal sample proves it, if known.
+    """
 
     proven: bool
     waits: str = ""
     broken: bool = False
     open_transactions: int = 0
+    until: str = ""
 
 
 @dataclass(frozen=True)

@@ -156,10 +156,15 @@ class Wait(Model):
 
 
 class FenceDecision(Model):
-    """The verdict over a series. ``fence_offsets`` (END_U by partition) is set only when ``fenced``."""
+    """The verdict over a series. ``fence_offsets`` (END_U by partition) is set only when ``fenced``.
+
+    ``settled_at`` is the moment, in seconds of the samples' clock, from which one more equal sample is enough; None
+    where something else is waited for.
+    """
 
     verdict: FenceVerdict
     fence_offsets: dict[int, int] | None = None
+    settled_at: float | None = None
     reasons: list[str] = Field(default_factory=list)
     stragglers: list[Straggler] = Field(default_factory=list)
     transactions: list[OpenTransaction] = Field(default_factory=list)
@@ -193,12 +198,13 @@ def decide_fence(
     stragglers = find_stragglers(series, settings)
     open_transactions = find_open_transactions(last, settings, now_ms)
     waits += _unmet(last, topic, open_transactions, now_ms)
-    tail = settled_tail(series, partitions)
+    tail, settled_at = settled_tail(series, partitions), None
     if not waits:
         span = max(0.0, last.began - tail[0].ended) if tail else 0.0
         if len(tail) >= settings.samples and span >= settings.settle_s:
             offsets = {p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None}
             return FenceDecision(verdict=FenceVerdict.FENCED, fence_offsets=offsets)
+        settled_at = tail[0].ended + settings.settle_s if len(tail) >= settings.samples - 1 and tail else None
         waits.append(
             Wait(
                 signal="END_U stays still",
@@ -209,6 +215,7 @@ def decide_fence(
     verdict = FenceVerdict.UNKNOWN if unread else FenceVerdict.NOT_YET
     return FenceDecision(
         verdict=verdict,
+        settled_at=settled_at,
         reasons=[s.line(topic) for s in stragglers] + [w.line() for w in waits],
         stragglers=stragglers,
         transactions=open_transactions,
