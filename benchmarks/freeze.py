@@ -6,7 +6,8 @@ producers' own logs: from the first one stopped to the last one running again.
 
 The script is what a careful person writes: pause the producers, look at the end offsets until they stand still, deny
 writes, describe each group until its lag is zero twice, look at the ends again, open the route on the target. It proves
-less than the DAG does (no open transactions, no active producers, no reading of the tail).
+less than the DAG does (no open transactions, no active producers, no reading of the tail). Its tools run with the JVM
+options that Kafka's own scripts start them with.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.broker import kafka_command
+from lab.broker import AS_SHIPPED, kafka_command
 from lab.demo import DAG_IDS
 from lab.load_life import Life
 from lab.load_proof import prove
@@ -45,7 +46,8 @@ class Script:
 
     def tool(self, name: str, *args: str, config: str = "--command-config", stdin: str | None = None) -> str:
         """Run one of Kafka's tools and return what it prints."""
-        command = kafka_command(f"{TOOLS}.{name}", "--bootstrap-server", self.bootstrap, config, self.properties, *args)
+        words = ("--bootstrap-server", self.bootstrap, config, self.properties, *args)
+        command = kafka_command(f"{TOOLS}.{name}", *words, jvm=AS_SHIPPED)
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}")

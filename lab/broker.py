@@ -62,18 +62,23 @@ def kafka_jars() -> Path:
     return folder
 
 
-def kafka_command(main_class: str, *args: str, heap: str = "256m") -> list[str]:
-    """The command that runs a class of Kafka's jars, such as ``org.apache.kafka.tools.TopicCommand``.
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""C1 alone compiles: a JVM is up in half the time, and no test or demo runs long enough to miss C2."""
 
-    C1 alone compiles: a JVM is up in half the time, and no test or demo runs long enough to miss C2.
-    """
+AS_SHIPPED = (
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
+"""What Kafka's own ``kafka-run-class.sh`` starts its tools with."""
+
+
+def kafka_command(main_class: str, *args: str, heap: str = "256m", jvm: tuple[str, ...] = QUICK) -> list[str]:
+    """The command that runs a class of Kafka's jars, such as ``org.apache.kafka.tools.TopicCommand``."""
     java = find_java(for_spark=False)
     return [
         str(java.binary),
         f"-Xmx{heap}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Xshare:auto",
+        *jvm,
         "-cp",
         f"{kafka_jars()}/*",
         main_class,
