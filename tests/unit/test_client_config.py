@@ -14,6 +14,7 @@ from topicshift.client import RoutedConsumer, RoutedProducer, RouteError, callba
 from topicshift.client import follower as following
 from topicshift.client.callbacks import Callbacks
 from topicshift.client.follower import RouteFollower, instance_name, own_principal
+from topicshift.client.given import Given
 from topicshift.client.offsets import connection_config
 from topicshift.client.producer import delivery_seconds
 from topicshift.core.route.client import Identity, ProducerClient
@@ -173,24 +174,60 @@ def test_a_consumer_whose_route_thread_died_says_so() -> None:
     consumer.close()
 
 
-def test_a_record_that_librdkafka_gives_twice_in_a_row_is_processed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(partition: int, offset: int, stamp: int) -> Message:
-        return Message("payments", partition, offset, b"k", b"v", timestamp=(1, stamp))
+def polled(
+    monkeypatch: pytest.MonkeyPatch, comes: list[Message], meanwhile: Callable[[RoutedConsumer], None]
+) -> list[tuple[int | None, int | None]]:
+    """Partition and offset of each record that a consumer hands out, where librdkafka hands out these.
 
-    # The last one: a topic that was made again has its first record at the same offset.
-    comes = [record(2, 7, 100), record(1, 7, 100), record(2, 7, 100), record(2, 8, 101), record(2, 8, 102)]
+    ``meanwhile`` is called with the consumer after the third one.
+    """
     consumer = RoutedConsumer(NOWHERE, "payments", "ledger")
-    real = consumer._consumer
+    real, given = consumer._consumer, []
     try:
         monkeypatch.setattr(consumer._client, "status", Status.RUNNING)
         monkeypatch.setattr(consumer, "_reconcile", lambda _deadline: None)
         monkeypatch.setattr(consumer._client, "reading", True)
         consumer._consumer = SimpleNamespace(poll=lambda _s: comes.pop(0) if comes else None)  # type: ignore[assignment]
-        given = [consumer.poll(0.01) for _ in range(5)]
+        while comes:
+            message = consumer.poll(0.01)
+            if message is not None:
+                given.append((message.partition(), message.offset()))
+            if len(given) == 3:
+                meanwhile(consumer)
     finally:
         consumer._consumer = real
         consumer.close()
-    assert [(m.partition(), m.offset()) for m in given if m is not None] == [(2, 7), (1, 7), (2, 8), (2, 8)]
+    return given
+
+
+def record(partition: int, offset: int, stamp: int = 100) -> Message:
+    return Message("payments", partition, offset, b"k", b"v", timestamp=(1, stamp))
+
+
+def test_records_that_librdkafka_gives_twice_are_processed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes = [record(2, 7), record(1, 7), record(2, 8), record(2, 7), record(2, 8), record(2, 9), record(1, 7)]
+    assert polled(monkeypatch, comes, lambda _: None) == [(2, 7), (1, 7), (2, 8), (2, 9)]
+
+
+def test_a_topic_that_was_made_again_has_other_records_at_the_same_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes = [record(2, 7), record(2, 8), record(2, 9), record(2, 7, 101), record(2, 8, 102)]
+    assert polled(monkeypatch, comes, lambda _: None) == [(2, 7), (2, 8), (2, 9), (2, 7), (2, 8)]
+
+
+def test_what_another_member_may_have_read_in_between_is_processed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes = [record(2, 7), record(1, 7), record(2, 8), record(2, 7), record(1, 7)]
+    given = polled(monkeypatch, comes, lambda consumer: consumer._forget({("payments", 2)}))
+    assert given == [(2, 7), (1, 7), (2, 8), (2, 7)]
+
+
+def test_only_what_may_come_again_is_remembered() -> None:
+    given = Given()
+    assert not any(given.again(record(1, offset)) for offset in range(1_000))
+    given.committed(("payments", 1), 500)
+    assert not given.again(record(1, 499)) and given.again(record(1, 500))
+    given.committed(("payments", 1), 1_000)
+    assert given.again(record(1, 999)), "the position can be behind a commit"
+    assert not given.again(record(1, 800))
 
 
 def test_a_producer_whose_route_thread_died_takes_nothing_and_says_why() -> None:

@@ -32,6 +32,7 @@ from topicshift.client.follower import (
     milliseconds,
     own_principal,
 )
+from topicshift.client.given import Given
 from topicshift.client.offsets import REQUEST_S, OffsetLookup
 from topicshift.client.producer import OnChange
 from topicshift.core.route.client import ConsumerClient, Timing
@@ -125,7 +126,7 @@ class RoutedConsumer(Routed):
         self._assigned: set[tuple[str, int]] = set()
         self._current: Message | None = None
         self._next: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, int], tuple[int | None, tuple[int, int]]] = {}
+        self._given = Given()
         self._at_eof: set[tuple[str, int]] = set()
         self._lookup = OffsetLookup(
             config, read_committed=merged.get("isolation.level", "read_committed") == "read_committed"
@@ -170,7 +171,8 @@ class RoutedConsumer(Routed):
             if message is None or (message.error() is None and not self._client.reading):
                 self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
             elif (error := message.error()) is None:
-                if self._given_again(message):
+                if self._given.again(message):
+                    log.info("%s was given %s a second time, and skips it", self.instance, _place(message))
                     continue
                 self._current = message
                 if self._at_eof:
@@ -181,19 +183,6 @@ class RoutedConsumer(Routed):
                 self._commit_when_due(time.monotonic(), _IDLE_COMMIT_S)
             if time.monotonic() >= deadline:
                 return None
-
-    def _given_again(self, message: Message) -> bool:
-        """Whether this is the record that this member was given last of this partition, and remembers it if not.
-
-        A cooperative rebalance sets the partitions that stay back to the position that librdkafka knows; taken while a
-        record is handed out, that is one record behind, and the record comes a second time.
-        """
-        key, place = (message.topic() or "", message.partition() or 0), (message.offset(), message.timestamp())
-        if self._last.get(key) == place:
-            log.info("%s was given %s[%d] offset %s a second time, and skips it", self.instance, *key, place[0])
-            return True
-        self._last[key] = place
-        return False
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
@@ -475,8 +464,8 @@ class RoutedConsumer(Routed):
         self._seeds.forget(keys)
         self._buffer = deque(m for m in self._buffer if (m.topic(), m.partition()) not in keys)
         self._at_eof -= keys
+        self._given.forget(keys)
         for key in keys:
-            self._last.pop(key, None)
             for table in (self._next, self._asked):
                 table.pop(key, None)
         if self._current is not None and (self._current.topic(), self._current.partition()) in keys:
@@ -538,6 +527,7 @@ class RoutedConsumer(Routed):
             key, ok = (tp.topic, tp.partition), error is None and tp.error is None
             if ok:
                 self._committed[key] = tp.offset
+                self._given.committed(key, tp.offset)
             else:
                 self._asked.pop(key, None)
                 self._commit_not_before = time.monotonic() + 0.1
@@ -571,3 +561,7 @@ class RoutedConsumer(Routed):
     def _offsets(self) -> Mapping[int, int]:
         topic, committed = self._client.topic, dict(self._committed)
         return {p: o for (t, p), o in committed.items() if t == topic and (t, p) in self._assigned}
+
+
+def _place(message: Message) -> str:
+    return f"{message.topic()}[{message.partition()}] offset {message.offset()}"
