@@ -23,6 +23,9 @@ WRITES_S = 60.0
 ANSWERS = (0, 3, 4, 75, 130)
 """Exit codes with which a command or an application may end by itself."""
 
+TERMINATED = 143
+"""Exit code of one that was asked to end (SIGTERM)."""
+
 EVIDENCE = ("plan.json", "impact.json", "before.json", "fence.json", "order_proof.json")
 
 SHUT_OUT = "began under epoch"
@@ -387,7 +390,8 @@ def the_trail_is_whole(facts: Facts) -> Iterator[Violation]:
 def nothing_crashes(facts: Facts) -> Iterator[Violation]:
     """No process ends with an error that is none of the product's own."""
     for e in facts.events:
-        if e.what == "ended" and e["code"] >= 0 and e["code"] not in ANSWERS:
+        asked = e.what == "ended" and e["code"] == TERMINATED and e.data.get("asked", False)
+        if e.what == "ended" and e["code"] >= 0 and e["code"] not in ANSWERS and not asked:
             yield Violation("crash", f"{e.who} ended with code {e['code']}: {e['said']}")
 
 

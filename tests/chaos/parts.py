@@ -155,7 +155,7 @@ class Minded:
         if not self.told and self.process is not None:
             code, self.told, self._ended_at = self.process.exit_code, True, time.monotonic()
             said = self.process.tail(4)[-600:] if code not in (0, -9) else ""
-            self.history.add("ended", who=self.name, code=code, said=said)
+            self.history.add("ended", who=self.name, code=code, said=said, asked=self.over)
         if not self.over and time.monotonic() - self._ended_at >= RESTART_S:
             self.start()
         return code

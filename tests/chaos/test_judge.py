@@ -54,6 +54,7 @@ def history() -> Events:
     out.append(Event(8.0, "checkout-0", "says", {"status": "running"}))
     out.append(Event(12.0, "world", "healed", {}))
     out.append(Event(19.0, "advance-0", "ended", {"code": -9, "said": ""}))
+    out.append(Event(19.1, "advance-2", "ended", {"code": 143, "said": "stopped by SIGTERM", "asked": True}))
     end = {"state": "done", "active": False, "why": "", "left": [], "audit": 0, "named": []}
     end["evidence"] = [*rules.EVIDENCE, "drain_certificate-ledger.json"]
     wide = {**DENY, "principal": "User:*"}
@@ -196,6 +197,10 @@ PLANTED: dict[str, tuple[Callable[[Events], Events], Callable[..., Any]]] = {
     ),
     "a command crashed": (
         lambda e: more(e, 9.0, "advance-1", "ended", code=1, said="Traceback"),
+        rules.nothing_crashes,
+    ),
+    "a command was ended by nobody knows whom": (
+        lambda e: more(e, 9.0, "advance-1", "ended", code=143, said="stopped by SIGTERM", asked=False),
         rules.nothing_crashes,
     ),
 }
