@@ -288,7 +288,8 @@ def run_twice(part: Part, rng: random.Random) -> Struck:
                 held = [line for line in text.splitlines() if "held by" in line or part.run_id in line]
                 said = held[-1] if held else text[-300:]
                 if not part.over:
-                    part.history.add("claimed_again", refused=run["state"] == "failed", said=said[-600:])
+                    owner = f"{part.dag_id}/{part.run_id}"
+                    part.history.add("claimed_again", refused=run["state"] == "failed", said=said[-600:], owner=owner)
                 break
             time.sleep(0.3)
     except AWAY as error:

@@ -293,7 +293,8 @@ def made_again_is_not_done(facts: Facts) -> Iterator[Violation]:
 def one_owner(facts: Facts) -> Iterator[Violation]:
     """A second run on the same topics is refused with the owner's name."""
     for e in facts.events:
-        if e.what == "claimed_again" and (not e["refused"] or str(facts.begin["owner"]) not in str(e["said"])):
+        owner = e.data.get("owner", facts.begin["owner"])
+        if e.what == "claimed_again" and (not e["refused"] or str(owner) not in str(e["said"])):
             yield Violation("owner", f"a second run on the same source was answered: {e['said']}")
 
 
