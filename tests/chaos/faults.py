@@ -317,7 +317,7 @@ def host_cut(part: Part, rng: random.Random) -> Struck:
 
 COMMAND = ("one", "three", "executors")
 """Worlds in which processes of ``topicshift advance`` drive the migrations, each on a host of its own."""
-SPARK_RUNS = ("check", "arm", "certificate", "order_proof")
+SPARK_RUNS = ("check", "arm", "fence")
 DENIED = ("fence", "certificate", "switch_producers", "wide_deny", "switch_consumer:ledger", "order_proof")
 
 CLASSES: dict[str, Class] = {

@@ -39,7 +39,7 @@ HEAD_S = 15.0
 """For so long a new row of the journal is demanded as well; a Spark job may take longer."""
 MOMENT_S = 120.0
 """A fault whose moment has not come within this time strikes without it, where it can."""
-STRUCK_S = 20.0
+STRUCK_S = 45.0
 """A fault that finds nothing to strike is given up after this time, and another one has its turn."""
 ENDS_S = 420.0
 """Within this time after all was healed the migration has ended."""
