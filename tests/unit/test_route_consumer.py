@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from topicshift.client.consumer import RoutedConsumer
 from topicshift.client.follower import RouteUnavailable
+from topicshift.client.given import Given
 from topicshift.core.route.client import ConsumerClient, Identity
 from topicshift.core.route.clocks import Now
 from topicshift.core.route.records import Route, State, Status, serialise_route
@@ -67,6 +68,7 @@ def consumer(brokers: Brokers, route: Route | None = MOVED) -> RoutedConsumer:
     made._assigned = {("p2", p) for p in range(3)}
     made._asked, made._committed, made._seed_at, made._waiting_since = {}, {}, 0.0, None
     made._in_flight, made._users_on_commit = False, None
+    made._given = Given()
     made._lookup = SimpleNamespace(starts=lambda keys: dict.fromkeys(keys, 0))
     made._lock, made._look, made._seeds = threading.Condition(), threading.Event(), Seeds()
     made._follower = SimpleNamespace(dead="")
