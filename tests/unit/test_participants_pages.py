@@ -13,6 +13,7 @@ from topicshift.core.kafka.connect import STOPS_FROM
 from topicshift.core.kubernetes.owners import SKIPPED
 from topicshift.core.kubernetes.scalers import PAUSED
 from topicshift.core.kubernetes.workload import BEFORE, RESOURCES
+from topicshift.core.spec.http import MAX_ACT_S, MAX_REQUEST_S, HttpSettings
 from topicshift.core.spec.io import load_spec
 from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, ConnectSettings, HookSettings, KubernetesSettings
 from topicshift.ports import ControlContext, Participant
@@ -28,7 +29,8 @@ def test_the_example_of_a_page_is_a_spec(page: Path, tmp_path: Path) -> None:
         path = tmp_path / f"{number}.yaml"
         path.write_text(text)
         spec = load_spec(path)
-        assert page.stem in {p.kind for p in spec.producers} & {c.kind for c in spec.consumers}
+        producers, consumers = {p.kind for p in spec.producers}, {c.kind for c in spec.consumers}
+        assert page.stem in (producers & consumers if number == 0 else producers | consumers)
 
 
 def test_every_kind_that_ships_is_in_the_table() -> None:
@@ -70,3 +72,14 @@ def test_the_page_of_workloads_names_every_setting_and_what_is_written() -> None
     assert f"AIRFLOW_CONN_{usual.upper()}" in page
     assert all(f"`{kind}/NAME`" in rows["workload"] for kind in RESOURCES)
     assert all(f"`{word}" in page for word in (BEFORE, SKIPPED, PAUSED))
+
+
+def test_the_page_of_interfaces_names_every_setting_and_its_bounds() -> None:
+    page = (PAGES / "http.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    fields = HttpSettings.model_fields
+    assert list(rows) == list(fields)
+    assert f"`{fields['connections'].default[0]}` where it is left out" in rows["connections"]
+    usual = fields["timeout"].default.total_seconds()
+    assert f"{usual:g}s where it is left out, at most {MAX_REQUEST_S:g} s" in rows["timeout"]
+    assert f"end within {MAX_ACT_S:g} s" in rows["timeout"]

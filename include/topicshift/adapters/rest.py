@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -22,6 +24,8 @@ TIMEOUT_S = 5.0
 MAX_BYTES = 10_000_000
 """Bytes of the longest answer that is read."""
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
 
 class Conflict(Transient):
     """HTTP 409: what was to be changed is not as it was read, or the service cannot change it now."""
@@ -32,7 +36,8 @@ class Endpoint:
     """Where a service answers, and as whom it is asked. ``login`` and ``password`` never show in its text.
 
     ``token_file`` holds a bearer token and is read for each request, because such tokens are renewed there. ``trust``
-    makes the TLS context for what the system's certificates do not cover.
+    makes the TLS context for what the system's certificates do not cover. ``more`` are headers of the service's own,
+    which may be secret as well and come before those that are made of login and password.
     """
 
     url: str
@@ -40,6 +45,7 @@ class Endpoint:
     password: str = field(default="", repr=False)
     token_file: str = ""
     trust: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False, compare=False)
+    more: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def headers(self) -> dict[str, str]:
         """Basic authentication where there is a login; a bearer token where there is a password or a file alone.
@@ -48,14 +54,14 @@ class Endpoint:
         """
         if self.login:
             word = base64.b64encode(f"{self.login}:{self.password}".encode()).decode()
-            return {"Authorization": f"Basic {word}"}
+            return {"Authorization": f"Basic {word}", **self.more}
         token = self.password
         if self.token_file:
             try:
                 token = Path(self.token_file).read_text().strip()
             except OSError as error:
                 raise Unreadable(f"The token file {self.token_file} cannot be read ({error.strerror}).") from None
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        return {**({"Authorization": f"Bearer {token}"} if token else {}), **self.more}
 
 
 Endpoints = Callable[[str], Endpoint]
@@ -65,9 +71,9 @@ Endpoints = Callable[[str], Endpoint]
 def endpoint(name: str, fields: Mapping[str, Any]) -> Endpoint:
     """The endpoint of an Airflow connection: ``conn_type``, ``host``, ``port``, ``schema``, ``login``, ``password``.
 
-    The host may be a whole URL. One of type ``kubernetes`` has both in files that its ``extra`` names, see
-    :mod:`topicshift.adapters.kube_connection`. Raises ``SpecError`` for what is no HTTP address; its log-in is never
-    repeated.
+    The host may be a whole URL; ``headers`` in the ``extra`` are sent with each request. One of type ``kubernetes`` has
+    both in files that its ``extra`` names, see :mod:`topicshift.adapters.kube_connection`. Raises ``SpecError`` for
+    what is no HTTP address; its log-in is never repeated.
     """
     kind = str(fields.get("conn_type") or "")
     if kind == "kubernetes":
@@ -89,7 +95,27 @@ def endpoint(name: str, fields: Mapping[str, Any]) -> Endpoint:
             f"The connection {name!r} is no HTTP address (type {kind or 'not said'!r}). Nobody could be asked through "
             "it. Give it the type http, a host, a port, and the schema http or https; login and password in its fields."
         )
-    return Endpoint(host, str(fields.get("login") or ""), str(fields.get("password") or ""))
+    login, password = str(fields.get("login") or ""), str(fields.get("password") or "")
+    return Endpoint(host, login, password, more=_headers(name, fields.get("extra")))
+
+
+def _headers(name: str, extra: Any) -> dict[str, str]:
+    """The ``headers`` of a connection's extra. Raises ``SpecError``; their values are never repeated."""
+    try:
+        found = parse_json(extra) if isinstance(extra, str | bytes) and extra.strip() else extra or {}
+        given = found.get("headers") or {}
+        given = parse_json(given) if isinstance(given, str) else given
+        good = isinstance(given, dict) and all(
+            _HEADER.fullmatch(key) and isinstance(value, str) and value.isprintable() for key, value in given.items()
+        )
+    except (ValueError, AttributeError):
+        good = False
+    if not good:
+        raise SpecError(
+            f"The extra of the connection {name!r} is not understood. Nobody could be asked through it as it is meant. "
+            'Write it as JSON, with headers as an object of names and texts: {"headers": {"X-Name": "..."}}.'
+        )
+    return dict(given)
 
 
 def endpoint_from_env(name: str) -> Endpoint:
@@ -127,8 +153,12 @@ Ask = Callable[[str, str, Any], Any]
 """One request: method, path and JSON body (None without one) to the answer's JSON (None where it has none)."""
 
 
-def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
+def asker(
+    to: Endpoint, timeout_s: float = TIMEOUT_S, *, content_type: str = "application/json", any_answer: bool = False
+) -> Ask:
     """Ask this endpoint. Follows no redirect: where a server would send us is not the one that was named.
+
+    ``any_answer``: what a good answer says does not matter, and need not be JSON; it is None then.
 
     Raises ``Transient`` for no answer, HTTP 409, 429 and 5xx, ``AccessDenied`` for 401 and 403, ``NotFound`` for 404,
     ``Refused`` for any other 4xx and ``Unreadable`` for an answer that is no JSON. No message repeats what was sent or
@@ -144,13 +174,14 @@ def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
                 return None
 
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "Content-Type": "application/json", **to.headers()}
+        headers = {"Accept": "application/json", "Content-Type": content_type, **to.headers()}
         request = Request(to.url + path, data=data, headers=headers, method=method)  # noqa: S310
         what = f"{method} {path} at {to.url}"
         try:
             secure = [HTTPSHandler(context=to.trust())] if to.trust is not None else []
+            until = time.monotonic() + timeout_s
             with build_opener(Stay, *secure).open(request, timeout=timeout_s) as answer:
-                text = answer.read(MAX_BYTES)
+                text = _read(answer, until)
         except HTTPError as error:
             with error:
                 raise _typed(error.code, what) from None
@@ -160,11 +191,22 @@ def asker(to: Endpoint, timeout_s: float = TIMEOUT_S) -> Ask:
             why = type(error).__name__
             raise Transient(f"{what}: no answer ({why}). Nothing is known until it is asked again.") from None
         try:
-            return parse_json(text) if text.strip() else None
+            return parse_json(text) if text.strip() and not any_answer else None
         except ValueError:
             raise Unreadable(f"{what}: the answer is no JSON. See that this address is the right one.") from None
 
     return ask
+
+
+def _read(answer: Any, until: float) -> bytes:
+    """The answer, whole. Raises ``TimeoutError`` for one that comes drop by drop beyond its time."""
+    parts, size = [], 0
+    while size < MAX_BYTES and (part := answer.read1(MAX_BYTES - size)):
+        parts.append(part)
+        size += len(part)
+        if time.monotonic() > until:
+            raise TimeoutError
+    return b"".join(parts)
 
 
 def _typed(code: int, what: str) -> TopicshiftError:

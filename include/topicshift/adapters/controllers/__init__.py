@@ -75,12 +75,21 @@ def _kubernetes(env: ControllerEnv) -> Controller:
     return KubernetesController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
 
 
+def _http(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.http import HttpController, RestServices
+
+    if env.admin is None:
+        raise SpecError("The controller of kind http judges groups by Kafka, so it needs an admin client.")
+    return HttpController(env.admin, RestServices(env.endpoint), env.clock)
+
+
 KINDS: dict[str, Factory] = {
     "route": _route,
     "manual": _manual,
     "command": _command,
     "connect": _connect,
     "kubernetes": _kubernetes,
+    "http": _http,
 }
 """The kinds that ship."""
 

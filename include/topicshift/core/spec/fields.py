@@ -122,7 +122,9 @@ Topic = Annotated[str, AfterValidator(_topic), Field(json_schema_extra={"pattern
 Name = Annotated[str, AfterValidator(_name)]
 Participant = Annotated[str, AfterValidator(_participant)]
 ConnectionId = Annotated[str, AfterValidator(_connection)]
-Kind = Annotated[str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect", "kubernetes"]})]
+Kind = Annotated[
+    str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect", "kubernetes", "http"]})
+]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]
 Header = Annotated[str, AfterValidator(_header)]

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
 from topicshift.core.spec.fields import ConnectionId, did_you_mean, problem
+from topicshift.core.spec.http import HttpSettings
 
 ENTRY_POINTS = "topicshift.controllers"
 """Entry point group under which an installed package offers further kinds."""
@@ -79,6 +80,7 @@ SETTINGS: dict[str, type[Model]] = {
     "command": HookSettings,
     "connect": ConnectSettings,
     "kubernetes": KubernetesSettings,
+    "http": HttpSettings,
 }
 """The kinds that ship, with what they take under ``settings``."""
 

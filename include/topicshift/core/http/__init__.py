@@ -1,0 +1,1 @@
+"""Requests to an application's own interface, and what its answers say. Pure."""

@@ -1,0 +1,252 @@
+"""Applications with an interface of their own in a migration: killed at any call, every field is as it must be."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.http_contract import SETTINGS
+from tests.unit.world import SOURCE, TARGET, Killed, World
+
+from topicshift.adapters.controllers.http import HttpController
+from topicshift.core.engine.words import Step
+from topicshift.core.errors import AccessDenied, DrainTimedOut, PreflightFailed
+from topicshift.testing.fake_http import FakeApp, FakeServices
+
+few = settings(max_examples=3, deadline=None)
+GROUP = "ledger-g"
+
+
+def http(*connections: str, **changes: Any) -> dict[str, Any]:
+    return {"kind": "http", "settings": {**SETTINGS, "connections": list(connections), **changes}}
+
+
+MIXED: dict[str, Any] = {
+    "producers": [
+        {"name": "checkout", "principal": "User:checkout", **http("checkout-0", "checkout-1")},
+        {"name": "billing", "kind": "command", "settings": {"hook": "billing"}, "principal": "User:billing"},
+    ],
+    "consumers": [{"name": "ledger", "group": GROUP, **http("ledger")}, {"name": "fraud", "group": "fraud-g"}],
+}
+
+
+class Served(World):
+    """A migration of a producer of two instances and a consumer that are told by HTTP, a hook, and one on the route."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.services = FakeServices(self.changed)
+        super().__init__(**{**MIXED, **changes})
+        self.cluster.calls.clear()
+        self.apps_of = {name: FakeApp(SOURCE) for name in ("checkout-0", "checkout-1", "ledger")}
+        self.services.apps = self.apps_of
+        self.first = self.now()
+        self.services.on_call = self.fuse.burn
+        self.controllers["http"] = HttpController(self.cluster, self.services, self.clock)  # type: ignore[assignment]
+
+    def changed(self, connection: str) -> None:
+        """A consumer that works is the member of its group."""
+        if connection == "ledger":
+            app = self.apps_of[connection]
+            held, self.cluster.on_call = self.cluster.on_call, None
+            self.leave(GROUP)
+            if app.state != "stopped":
+                self.join(GROUP, app.topic)
+            self.cluster.on_call = held
+
+    def now(self) -> dict[str, dict[str, Any]]:
+        return copy.deepcopy({name: app.fields() for name, app in self.apps_of.items()})
+
+    def unharmed(self) -> bool:
+        """Everything is as before, and runs."""
+        return (
+            self.now() == self.first
+            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
+            and self.controllers["command"].running.get("billing", True)
+        )
+
+    def back(self) -> None:
+        assert self.now() == self.first
+        assert self.unharmed() and self.acls() == self.before
+
+    def arrived(self) -> None:
+        assert self.journal.current(self.claim.migration_id).state == "done"
+        assert self.now() == {n: {**f, "topic": TARGET, "configured": TARGET} for n, f in self.first.items()}
+        assert self.controllers["command"].topic == {"billing": TARGET}
+        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+
+    def kill_at(self, call: int) -> None:
+        """The process that makes this call to an application, counted from 0, ends there."""
+        left = [call]
+        self.died = False
+
+        def burn(_: str) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                self.died = True
+                raise Killed
+
+        self.services.on_call = burn
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_they_move_beside_other_kinds(cutover: str) -> None:
+    w = Served(cutover=cutover)
+    w.advanced()
+    w.arrived()
+    said = [
+        (e["name"], e["moment"]) for e in w.events("participant") if e.get("connection") in ("checkout-1", "ledger")
+    ]
+    once = ("stop", "point", "point", "start")
+    assert said == [(name, moment) for name in ("checkout", "ledger") for moment in once]
+
+
+def frozen() -> Served:
+    """Everybody stands."""
+    w = Served()
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert not w.unharmed()
+    return w
+
+
+def moved() -> Served:
+    """The consumer is on the target, and not finished."""
+    w = Served()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.advance(leave=frozenset({"finish_group"}))
+    assert w.apps_of["ledger"].topic == TARGET
+    return w
+
+
+def written() -> Served:
+    """Everybody is on the target, which holds records that both groups have read."""
+    w = Served()
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in (GROUP, "fraud-g"):
+        w.drain(group, TARGET)
+    return w
+
+
+WAYS: dict[str, tuple[Callable[[], Served], Callable[[Served], object], str]] = {
+    "forward": (Served, lambda w: w.arrived(), "forward"),
+    "resume": (frozen, lambda w: w.back(), "resume"),
+    "rollback": (moved, lambda w: w.back(), "rollback"),
+    "drain_back": (written, lambda w: w.back(), "rollback"),
+}
+ALL = pytest.mark.parametrize("way", WAYS)
+
+
+@ALL
+def test_killed_before_or_after_every_effect_on_an_application_it_ends_where_it_would(way: str) -> None:
+    """At each stop, point and start, on the way there and on every way back, of each instance."""
+    begun, holds, wanted = WAYS[way]
+    w = begun()
+    asked: list[str] = []
+    w.services.on_call = asked.append
+    w.advanced(wanted=wanted)
+    holds(w)
+    effects = [n for n, call in enumerate(asked) if not call.startswith("GET ")]
+    assert len(effects) == {"forward": 24, "resume": 12, "rollback": 24, "drain_back": 24}[way]
+    for n in effects:
+        w = begun()
+        w.kill_at(n)
+        w.until_done([10**6], wanted=wanted)
+        holds(w)
+        assert w.died
+
+
+@ALL
+@few
+@given(at=st.lists(st.integers(0, 300), min_size=1, max_size=3))
+def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
+    begun, holds, wanted = WAYS[way]
+    w = begun()
+    w.until_done(at, wanted=wanted)
+    holds(w)
+
+
+def test_a_stop_that_did_nothing_ends_the_freeze_with_every_field_as_before() -> None:
+    w = Served()
+    w.apps_of["checkout-1"].deaf.add("POST /actuator/payments")
+    with pytest.raises(DrainTimedOut, match="the freeze budget is used up"):
+        w.advanced()
+    assert any("checkout-1: it is running on payments" in line for line in w.said)
+    w.apps_of["checkout-1"].deaf.clear()
+    assert w.unharmed() and w.acls() == w.before
+
+
+def test_a_point_that_did_nothing_starts_nobody_on_the_source() -> None:
+    """The producer stands until it shows the target: started, it would write to the source behind the fence."""
+    w = Served()
+    w.advanced(until=Step.DRAIN)
+    w.apps_of["checkout-1"].deaf.add("POST /actuator/refresh")
+    assert "checkout-1: it is stopped on payments" in w.waits(patience_s=10)
+    assert any("nothing has come of it yet: checkout-1 still shows payments" in line for line in w.said)
+    assert w.apps_of["checkout-1"].state == "stopped"
+    w.apps_of["checkout-1"].deaf.clear()
+    w.advanced()
+    w.arrived()
+
+
+def test_batches_are_waited_for_on_either_side() -> None:
+    w = Served()
+    for app in w.apps_of.values():
+        app.batch = 3
+    w.advanced()
+    w.arrived()
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_a_listener_that_starts_again_by_itself_is_stopped_again(cutover: str) -> None:
+    """Auto-start is off, and a refresh or the next context starts it all the same."""
+    w = Served(cutover=cutover)
+    w.advanced(until=Step.DRAIN if cutover == "drain_first" else Step.SWITCH_PRODUCERS)
+    w.apps_of["ledger"].wakes = 2
+    w.advanced()
+    w.arrived()
+    assert w.apps_of["ledger"].wakes == 0
+
+
+def test_a_producer_that_starts_again_by_itself_breaks_no_fence_unseen() -> None:
+    w = Served()
+    w.apps_of["checkout-0"].wakes = 1
+    w.advanced()
+    w.arrived()
+
+
+def test_a_right_that_goes_in_the_freeze_names_the_participant_and_it_is_put_back_once_that_is_mended() -> None:
+    w = Served()
+    w.advanced(until=Step.DRAIN)
+    w.services.locked.add("checkout-1")
+    with pytest.raises(AccessDenied, match=r"checkout: .*HTTP 401.*resume-on-source"):
+        w.advanced()
+    w.services.locked.clear()
+    with pytest.raises(DrainTimedOut, match="producers are back on the source"):
+        w.advanced()
+    assert w.unharmed() and w.acls() == w.before
+
+
+def test_an_application_that_dies_half_way_is_waited_for_by_name() -> None:
+    w = Served()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.services.down.add("ledger")
+    why = w.waits(patience_s=10)
+    assert GROUP in why and any("ledger: POST /actuator/payments" in line and "no answer" in line for line in w.said)
+    w.services.down.clear()
+    w.advanced()
+    w.arrived()
+
+
+def test_one_whose_default_is_the_old_topic_is_refused_where_no_deny_could_hold_it() -> None:
+    name = {"name": "checkout", "principal": "User:checkout", **http("checkout-0", restarts_on="source")}
+    w = Served(producers=[name])
+    w.advanced()
+    assert "User:*" in w.denied(), "so long as the source is there"
+    w = Served(producers=[name], authorizer=False)
+    with pytest.raises(PreflightFailed, match=r"TS325.*checkout"):
+        w.advanced()
+    assert w.unharmed() and w.cluster.topic(TARGET) is None
