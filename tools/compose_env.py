@@ -21,6 +21,7 @@ MADE: dict[str, Callable[[], str]] = {
     "POSTGRES_PASSWORD": lambda: secrets.token_hex(20),
     "AIRFLOW_ADMIN_PASSWORD": lambda: secrets.token_hex(8),
     "AIRFLOW_VIEWER_PASSWORD": lambda: secrets.token_hex(8),
+    "GRAFANA_ADMIN_PASSWORD": lambda: secrets.token_hex(8),
     "AIRFLOW_FERNET_KEY": lambda: base64.urlsafe_b64encode(os.urandom(32)).decode(),
     "AIRFLOW_API_SECRET_KEY": lambda: secrets.token_hex(24),
     "AIRFLOW_JWT_SECRET": lambda: secrets.token_hex(32),

@@ -1,4 +1,4 @@
-"""Write the pages and tables that repeat code: spec.md, findings.md, cli.md, the codes in drain.md, README's steps.
+"""Write the pages and tables that repeat code: spec.md, findings.md, cli.md, and tables in others and in README.md.
 
 Run it after a change of the code: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
 """
@@ -29,6 +29,7 @@ from topicshift.core.drain.certificate import Verdict  # noqa: E402
 from topicshift.core.drain.reasons import ALARMS, REASONS  # noqa: E402
 from topicshift.core.engine.words import STEPS, Step  # noqa: E402
 from topicshift.core.impact.findings import CODES as IMPACT  # noqa: E402
+from topicshift.core.metrics import METRICS, PREFIX  # noqa: E402
 from topicshift.core.policy.model import Installation  # noqa: E402
 from topicshift.core.proof.retirement import CODES as RETIREMENT  # noqa: E402
 from topicshift.core.proof.watch import CODES as WATCH  # noqa: E402
@@ -68,6 +69,7 @@ def pages() -> dict[str, str]:
         "findings.md": findings_page,
         "cli.md": cli_page,
         "drain.md": drain_page,
+        "metrics.md": metrics_page,
     }
     return {"README.md": readme(), **{f"docs/{name}": page() for name, page in made.items()}}
 
@@ -275,6 +277,16 @@ def readme() -> str:
     ]
     head = "step | what it does | the proof it waits for | way back"
     return _with_table((ROOT / "README.md").read_text("utf-8"), "steps", head, rows)
+
+
+def metrics_page() -> str:
+    """``metrics.md`` as it is, with its table of the metrics."""
+    rows = [
+        f"| `{PREFIX}.{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.what} |"
+        for m in METRICS
+    ]
+    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    return _with_table(text, "metrics", "name | kind | labels | value", rows)
 
 
 def drain_page() -> str:

@@ -16,6 +16,7 @@ from topicshift.core.drain.decision import Tail, TailRange
 from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.drain.replay import KeySeen, ReplayOrder
 from topicshift.core.drain.strays import NamedRecord, Replayed
+from topicshift.core.engine.view import View
 from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
@@ -53,6 +54,7 @@ __all__ = [
     "GroupMember",
     "InstanceState",
     "Journal",
+    "Meter",
     "MigrationRow",
     "Participant",
     "ParticipantState",
@@ -116,6 +118,13 @@ class ClusterAdmin(Protocol):
         """Write an abort marker for one open transaction. Only ever on a person's word."""
 
     def close(self) -> None: ...
+
+
+class Meter(Protocol):
+    """Counts what an advancer sees and does, for metrics. It neither waits nor raises."""
+
+    def look(self, view: View) -> None: ...
+    def event(self, kind: str, data: Mapping[str, Any]) -> None: ...
 
 
 class Replayer(Protocol):

@@ -271,6 +271,7 @@ def open_context(
     from topicshift.acts.context import MigrationContext
     from topicshift.commands.wiring import make_ports
     from topicshift.ports import Claim
+    from topicshift_airflow.metrics import meter_of
 
     owner = owner_of(context)
     with journal() as opened, ExitStack() as stack:
@@ -278,7 +279,7 @@ def open_context(
         if row.owner != owner and take_over:
             opened.take_over(row.migration_id, owner)
             row = opened.current(row.migration_id)
-        spec = Spec.model_validate(dict(row.spec))
+        spec, meter = Spec.model_validate(dict(row.spec)), meter_of(row.source)
         ports = make_ports(
             opened,
             row,
@@ -298,8 +299,11 @@ def open_context(
             began_at=getattr(context["ti"], "start_date", None) or ports.clock.now(),
             begin_by=begin_by(context, spec, opened, row.migration_id),
             triggered_by=str(getattr(context.get("dag_run"), "triggering_user_name", None) or ""),
+            meter=meter,
         )
         stack.callback(ctx.close)
+        if meter is not None:
+            stack.callback(meter.last, ctx)
         yield ctx
 
 

@@ -80,9 +80,8 @@ def test_a_migration_goes_from_its_plan_to_its_end(cutover: str) -> None:
     assert 0 < w.data(Row.SWITCH_PRODUCERS)["freeze_seconds"] < 5
     suffixes = [""] if cutover == "drain_first" else ["-fraud", "-ledger"]
     names = {f"drain_{kind}{s}.json" for kind in ("certificate", "verification") for s in suffixes}
-    assert {"plan.json", "impact.json", "before.json", "fence.json", "order_proof.json", *names} == set(
-        w.evidence.names(w.claim.migration_id)
-    )
+    names |= {"plan.json", "impact.json", "before.json", "fence.json", "order_proof.json", "health.json"}
+    assert names == set(w.evidence.names(w.claim.migration_id))
     kinds = [
         k for k in w.kinds() if k not in ("act", "step_intended", "step_finished", "approved", "asked", "evidence")
     ]

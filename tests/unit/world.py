@@ -152,6 +152,8 @@ class World:
 
     policy: Installation | TopicshiftError | None = None
     """The installation policy; an error: it cannot be read."""
+    report: Any = None
+    """Draws the report, where a test wants one."""
 
     def __init__(self, *, authorizer: bool = True, **changes: Any) -> None:
         self.fuse = Fuse()
@@ -269,6 +271,7 @@ class World:
                 make_controller=lambda kind, _admin: self.controllers[kind],
                 verifier=self.verifier,
                 run_job=self._job if spark else None,
+                report=self.report,
                 installation=self._installation,
             ),
             row=row,

@@ -78,6 +78,14 @@ class Asking:
 
 Outcome = Done | Waiting | Asking
 
+ENDINGS = frozenset(
+    {
+        *(Act.FINISH, Act.END_RESUME, Act.FINISH_ROLLBACK, Act.FINISH_BACK, Act.CLOSE_GONE),
+        *(Act.END_ROLLBACK, Act.CALL_OFF_BACK, Act.FINISH_RETIREMENT),
+    }
+)
+"""Acts that end a migration, a freeze or a way back: the report is drawn anew after each."""
+
 
 def beyond(decision: Decision, until: Step | None, order: tuple[Step, ...]) -> bool:
     """Whether a decision belongs to a later step than the one that is to be reached."""
@@ -111,6 +119,8 @@ def advance(
         order = ORDER[record.policy.cutover]
         view = observe(ctx, record, wanted, focus)
         decision = next_act(view)
+        if ctx.meter is not None:
+            ctx.meter.look(view)
         if decision.kind is Kind.OVER or leave & set(_names(decision)):
             return Done(decision.why, record, decision)
         further = through is not None and (record.freeze is not None or focus is not None)
@@ -128,6 +138,8 @@ def advance(
             about = about_of(decision.ask, decision.subject, record, view)
             return Asking(decision.ask, decision.subject, about, decision, view)
         other = perform(ctx, view, decision) if decision.kind is Kind.ACT else ""
+        if other is None and decision.act in ENDINGS:
+            ctx.report()
         if other is None and not _same(ctx, record):
             last, pause = ctx.clock.now(), FIRST_POLL_S
             continue

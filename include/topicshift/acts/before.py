@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from topicshift.acts.context import MigrationContext, file_on
+from topicshift.acts.health import look_before
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row
@@ -46,6 +47,7 @@ def capture(ctx: MigrationContext, view: View, decision: Decision) -> None:
     data = json.dumps({**small, "commits": commits}, indent=2).encode()
     ctx.check_seat()
     ctx.write(BEFORE_FILE, data)
+    look_before(ctx)
     ctx.finish(Row.BEFORE, {**small, "sha256": hashlib.sha256(data).hexdigest()})
 
 

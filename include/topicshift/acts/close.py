@@ -179,6 +179,7 @@ def close(
         ctx.journal.finish(ctx.claim, Row.ROLLBACK.value, {"called_off": "closed"}, state=StepState.UNDONE.value)
     ended = ends_as(held)
     ctx.journal.set_state(ctx.claim, ended.value, active=False)
+    ctx.report()
     return {"migration": record.migration_id, "state": ended.value, "left": left}
 
 

@@ -31,6 +31,7 @@ from topicshift.ports import (
     EvidenceStore,
     Executor,
     Journal,
+    Meter,
     MigrationRow,
     Participant,
     ParticipantState,
@@ -131,6 +132,8 @@ class Ports:
     """Moves the shadow participants of a rehearsal, in place of the controller of a kind; None likewise."""
     make_replayer: Callable[[], Replayer] | None = None
     """Writes late records to the target; None where this advancer cannot."""
+    report: Callable[[Journal, EvidenceStore, str, Callable[[str, str], str]], str] | None = None
+    """Draws ``report.html`` of a migration with what stores a file by its name; None where nobody draws."""
     impact_page: Callable[[Mapping[str, Any], SizingResult], str] | None = None
     """Draws ``impact.html`` anew with the count that was worked out from rates; None where nobody draws."""
 
@@ -239,6 +242,10 @@ class MigrationContext:
     controllers: dict[str, Controller] = field(default_factory=dict)
     triggered_by: str = ""
     """Name of the Airflow user who triggered the run, empty where nobody did."""
+    reported: str = ""
+    """Where the report lies, once this advancer has drawn it."""
+    meter: Meter | None = None
+    """Told of each look and event, for metrics; None where nobody counts."""
     unnamed: dict[str, str] = field(default_factory=dict)
     """SHA-256, in hex, of evidence that was written since the last event, by file name: the next event names them."""
     _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
@@ -391,6 +398,8 @@ class MigrationContext:
         way = {"way": "back"} if self.way else {}
         self.journal.event(self.claim, kind, actor or self.actor, {**data, **way, **named})
         self.unnamed.clear()
+        if self.meter is not None:
+            self.meter.event(kind, data)
 
     def name_evidence(self) -> None:
         """Name in the audit trail what was written since the last event."""
@@ -506,6 +515,21 @@ class MigrationContext:
 
         remove_shadow(self)
         self.journal.set_state(self.claim, state.value, active=False)
+
+    def report(self) -> str:
+        """Draw ``report.html`` anew; returns its URL, empty where it could not be drawn.
+
+        It is for people and proves nothing, and comes when all else is done: what fails is logged, and ends nothing.
+        """
+        draw, migration = self.ports.report, self.row.migration_id
+        if draw is None:
+            return ""
+        try:
+            self.reported = draw(self.journal, self.ports.evidence, migration, self.keep)
+            self.name_evidence()
+        except Exception as error:  # noqa: BLE001 - see above
+            self.log(f"report.html of {migration} could not be drawn: {type(error).__name__}: {error}")
+        return self.reported
 
     def control(self, lease_until: datetime | None = None) -> ControlContext:
         """The context for a controller's act; ``lease_until`` ends a pause."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.health import look_after
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import MigrationState, Row
@@ -15,6 +16,7 @@ def fail_unbegun(ctx: MigrationContext, record: Record) -> None:
     if record.state is MigrationState.OPEN and not record.active:
         ctx.outrun(record, "the run has failed before anything was changed")
         ctx.end(MigrationState.FAILED)
+        ctx.report()
 
 
 def finish(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -22,6 +24,7 @@ def finish(ctx: MigrationContext, view: View, decision: Decision) -> None:
     ctx.outrun(view.record, "the migration is done")
     proof = json.loads(ctx.read_result("order_proof.json"))
     verdict = proof.get("verdict")
+    look_after(ctx)
     ctx.event("proof", {"verdict": verdict, "checks": proof.get("checks", [])})
     ctx.finish(Row.ORDER_PROOF, {"verdict": verdict})
     ctx.end(MigrationState.REHEARSED if view.record.policy.rehearsal else MigrationState.DONE)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from topicshift.commands.common import EXIT_NO, EXIT_OK, answer, journal_option, kafka_options, reason_option, tell
-from topicshift.commands.migration import announce, open_context
+from topicshift.commands.migration import announce, open_context, say_report
 
 
 @click.command(
@@ -42,6 +42,7 @@ def command(
         else:
             announce(ctx, prospect)
             said = close(ctx, reason, even_frozen=even_frozen)
+            say_report(ctx)
         if as_json:
             answer(said)
         else:

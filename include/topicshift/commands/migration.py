@@ -134,6 +134,12 @@ def carry_out(
         return finish(ctx, do(), as_json=as_json)
 
 
+def say_report(ctx: MigrationContext) -> None:
+    """Say on stderr where the report lies, where this command has drawn it."""
+    if ctx.reported:
+        say(f"{ctx.row.migration_id}: report: {ctx.reported}")
+
+
 def told(decision: Decision) -> dict[str, Any]:
     """A decision as plain values."""
     return {
@@ -153,6 +159,7 @@ def finish(ctx: MigrationContext, outcome: Outcome, *, as_json: bool) -> int:
     from topicshift.acts.advance import Asking, Done
 
     name, row = ctx.row.migration_id, ctx.journal.current(ctx.row.migration_id)
+    say_report(ctx)
     said: dict[str, Any] = {"migration": name, "state": row.state}
     if isinstance(outcome, Done):
         said |= {"outcome": "done", "why": outcome.why}

@@ -13,7 +13,16 @@ from topicshift.core.engine.words import Act
 from topicshift.core.policy.model import Installation
 from topicshift.core.sizing.sizing import SizingResult
 from topicshift.core.spec.model import Spec
-from topicshift.ports import ClusterAdmin, Controller, DrainReader, Journal, MigrationRow, Rehearser, Replayer
+from topicshift.ports import (
+    ClusterAdmin,
+    Controller,
+    DrainReader,
+    EvidenceStore,
+    Journal,
+    MigrationRow,
+    Rehearser,
+    Replayer,
+)
 
 
 def make_ports(
@@ -87,6 +96,11 @@ def make_ports(
         places = found.reader_locations if found is not None else None
         return evidence_source([r.model_dump(mode="json") for r in spec.readers], spec.source, places=places)
 
+    def report(opened: Journal, store: EvidenceStore, migration: str, write: Callable[[str, str], str]) -> str:
+        from topicshift.reporting.run_report import write_report
+
+        return write_report(opened, store, migration, write)
+
     installation = policy or policy_from_env()
     executor = ThreadExecutor()
     stack.callback(executor.close)
@@ -104,6 +118,7 @@ def make_ports(
         verifier=FileVerifier(row.migration_id, clock),
         run_job=run_job,
         owner_alive=owner_alive,
+        report=report,
         impact_page=impact_page,
         installation=installation,
         reader_evidence=readers,

@@ -9,22 +9,29 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
-from topicshift.core.engine.words import label, told
+from topicshift.core.engine.words import Ask, label, told
+from topicshift.core.health import FILE as HEALTH
+from topicshift.core.health import Health, compare
 from topicshift.core.impact.placement import placement
 from topicshift.core.proof.audit import ChainHead, verify
 from topicshift.core.rows import EventRow
 from topicshift.core.spec.shadows import real_name
 from topicshift.reporting.drain_charts import chart
-
-GOOD, WARN, BAD, OPEN = "good", "warn", "bad", "open"
+from topicshift.reporting.run_freeze import freezes
+from topicshift.reporting.run_people import BAD, GOOD, OPEN, WARN, approvals, participants
+from topicshift.reporting.values import clock, inside, seconds_text, when
 
 EVENTS = {
+    "abort": "ordered to abort",
     "approved": "said yes",
     "asked": "was asked",
+    "claimed": "claimed both topics",
+    "closed": "closed the migration",
+    "evidence": "wrote evidence",
+    "first_yes": "said the first of two yes",
     "refused": "said no",
     "unanswered": "did not answer in time",
     "freeze_begun": "began the freeze",
@@ -99,8 +106,13 @@ class View:
     checks: list[dict[str, Any]] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     placement: dict[str, Any] | None = None
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    watched: str = ""
     steps: list[dict[str, Any]] = field(default_factory=list)
-    freeze: dict[str, Any] | None = None
+    freezes: list[dict[str, Any]] = field(default_factory=list)
+    shown_s: float | None = None
+    participants: list[dict[str, Any]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     certificates: list[dict[str, Any]] = field(default_factory=list)
     drains: list[dict[str, Any]] = field(default_factory=list)
     people: list[dict[str, Any]] = field(default_factory=list)
@@ -119,27 +131,31 @@ def build(evidence: Mapping[str, bytes]) -> View:
     migration, steps = read.object("migration.json"), read.rows("steps.json")
     events, proof, plan = read.lines("audit.jsonl"), read.object("order_proof.json"), read.object("plan.json")
     fence = read.object("fence.json")
-    view.source = str(migration.get("source") or _in(plan, "spec", "source") or fence.get("topic") or "?")
-    view.target = str(migration.get("target") or _in(plan, "spec", "target") or "?")
+    view.source = str(migration.get("source") or inside(plan, "spec", "source") or fence.get("topic") or "?")
+    view.target = str(migration.get("target") or inside(plan, "spec", "target") or "?")
     view.migration_id = str(migration.get("migration_id", ""))
     view.owner, view.state = str(migration.get("owner", "")), str(migration.get("state", ""))
-    view.freeze = _freeze(steps, events)
+    view.freezes = freezes(steps, events)
+    view.shown_s = _shown(events)
     _proof(view, proof)
     view.placement = read.placement(proof)
-    _verdict(view, proof, migration)
+    view.changes, view.watched = read.changes()
+    _verdict(view, proof, migration, events)
+    view.left = _left(events)
     view.steps = _steps(steps)
+    view.participants = participants(migration, migration.get("spec") or plan.get("spec") or {}, steps)
     for name in sorted(evidence):
-        if name.startswith("drain_certificate") and name.endswith(".json"):
+        if plain(name).startswith("drain_certificate") and name.endswith(".json"):
             answer = name.replace("drain_certificate", "drain_verification")
             verification = read.object(answer) if answer in evidence else {}
             view.certificates.append(_certificate(name, read.object(name), verification))
-        elif name.startswith("drain_progress") and name.endswith(".json"):
+        elif plain(name).startswith("drain_progress") and name.endswith(".json"):
             drawn = chart(name, read.object(name))
             if drawn is not None:
                 for group in drawn["groups"]:
                     group["took"] = seconds_text(group["seconds"])
                 view.drains.append(drawn)
-    view.people = [_event(e) for e in events if e.get("kind") in ("asked", "approved", "refused", "unanswered")]
+    view.people = approvals(events)
     view.trail = [_event(e) for e in events]
     view.chain = _chain(events, migration)
     order = {"error": 0, "warning": 1, "info": 2}
@@ -184,7 +200,7 @@ class _Reader:
 
     def placement(self, proof: Mapping[str, Any]) -> dict[str, Any] | None:
         """The target's partitions as the proof read them, beside the shares that the impact predicted."""
-        impact, ranges = self.object("impact.json"), _in(proof, "target", "ranges")
+        impact, ranges = self.object("impact.json"), inside(proof, "target", "ranges")
         if not impact or not ranges:
             return None
         try:
@@ -194,6 +210,19 @@ class _Reader:
             return None
         tone = OPEN if found.holds is None else GOOD if found.holds else WARN
         return {"tone": tone, "text": found.sentence(), "rows": found.shares, "odd": {*found.missed, *found.off}}
+
+    def changes(self) -> tuple[list[dict[str, Any]], str]:
+        """What got better or worse, and until when that was watched."""
+        if not self.object(HEALTH):
+            return [], ""
+        try:
+            health = Health.model_validate(self.object(HEALTH))
+            found = compare(health)
+        except (ValueError, TypeError):
+            self._note(f"{HEALTH} does not hold what it should")
+            return [], ""
+        tones = {"better": GOOD, "same": OPEN, "worse": BAD, "unknown": WARN}
+        return [{**c.model_dump(), "tone": tones[c.verdict]} for c in found], clock(when(found and health.after[-1].at))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return [x for x in self._load(name, list) if isinstance(x, dict)]
@@ -213,38 +242,24 @@ class _Reader:
         return out
 
 
-def _in(value: Mapping[str, Any], *path: str) -> Any:
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None  # type: ignore[assignment]
-    return value
+def plain(name: str) -> str:
+    """The name of an evidence file without its way back: ``back1-fence.json`` is ``fence.json``."""
+    way, dash, rest = name.partition("-")
+    return rest if dash and way.startswith("back") and way[4:].isdigit() else name
 
 
-def when(text: Any) -> datetime | None:
-    """A time of the evidence (ISO 8601), None if it is none."""
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-
-
-def seconds_text(seconds: float | None) -> str:
-    """A duration for a person: ``0.42 s``, ``3.1 s``, ``2 min 05 s``, ``3 h 20 min``, ``2 d 4 h``."""
-    if seconds is None:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def _verdict(view: View, proof: Mapping[str, Any], migration: Mapping[str, Any]) -> None:
+def _verdict(
+    view: View, proof: Mapping[str, Any], migration: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
+) -> None:
     state, rehearsed = migration.get("state"), real_name(str(migration.get("source", "")))
     if state == "rolled_back":
+        aborted = _last(events, "abort", "reopened")
         view.tone, view.headline = WARN, "Rolled back: producers and groups are on the source"
-        view.reason = f"The order proof of the way forward says: {proof.get('verdict')}." if proof else ""
+        said = [f"{aborted.get('actor')} ordered it: {inside(aborted, 'data', 'reason')}."] if aborted else []
+        if aborted:
+            view.headline = "Aborted: producers and groups are on the source"
+        said += [f"The order proof of the way forward says: {proof.get('verdict')}."] if proof else []
+        view.reason = " ".join(said)
         return
     if proof:
         view.tone, view.headline = _PROOF.get(str(proof.get("verdict")), (BAD, f"Verdict: {proof.get('verdict')}"))
@@ -252,10 +267,44 @@ def _verdict(view: View, proof: Mapping[str, Any], migration: Mapping[str, Any])
         if rehearsed:
             view.headline = f"A rehearsal, with a sample of {rehearsed}. {view.headline}"
         return
-    if state == "failed":
-        view.tone, view.headline = BAD, "Failed before the proof"
+    closed, failed = _last(events, "closed", "reopened"), _last(events, "step_failed", "went_on")
+    why = f"{inside(failed, 'data', 'task')}: {inside(failed, 'data', 'message')}" if failed else ""
+    if closed:
+        view.tone, view.headline = BAD, "Closed before the proof"
+        view.reason = f"{closed.get('actor')} closed it: {inside(closed, 'data', 'reason')}. {why}".strip()
+    elif state == "failed":
+        view.tone, view.headline, view.reason = BAD, "Failed before the proof", why
+    elif failed:
+        view.tone, view.headline, view.reason = BAD, "Not finished: the run has failed", why
     else:
         view.reason = "There is no order proof yet, so nothing is claimed."
+
+
+def _last(events: Sequence[Mapping[str, Any]], kind: str, over: str) -> Mapping[str, Any] | None:
+    """The last event of a kind, None where there is none or one of kind ``over`` came after it."""
+    last = next((e for e in reversed(events) if e.get("kind") in (kind, over)), None)
+    return last if last is not None and last.get("kind") == kind else None
+
+
+def _left(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the end of the migration left to be done by hand."""
+    ends = ("closed", "rolled_back", "producers_resumed", "reopened")
+    last = next((e for e in reversed(events) if e.get("kind") in ends), None)
+    found = {key: inside(last, "data", key) for key in ("left", "not_restored", "start_by_hand")}
+    lines = {key: [str(x) for x in value] if isinstance(value, list) else [] for key, value in found.items()}
+    by_hand = [f"start by hand on the source: {name}" for name in lines["start_by_hand"]]
+    return [*lines["left"], *lines["not_restored"], *by_hand]
+
+
+def _shown(events: Sequence[Mapping[str, Any]]) -> float | None:
+    """The upper bound of the freeze, in seconds, that was shown before the last yes to it."""
+    go = next((e for e in reversed(events) if e.get("kind") == "approved" and _is_go(e)), None)
+    found = inside(go, "data", "about", "freeze_at_most_s")
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _is_go(event: Mapping[str, Any]) -> bool:
+    return bool(inside(event, "data", "act") == Ask.FREEZE.value and inside(event, "data", "way") != "back")
 
 
 def _number(label: str, value: Any, *, bad: bool = False, note: str = "") -> dict[str, Any]:
@@ -266,8 +315,11 @@ def _number(label: str, value: Any, *, bad: bool = False, note: str = "") -> dic
 
 
 def _proof(view: View, proof: Mapping[str, Any]) -> None:
-    if view.freeze and view.freeze["seconds"] is not None:
-        view.numbers.append(_number("freeze", seconds_text(view.freeze["seconds"]), note="producers could not write"))
+    for freeze in view.freezes:
+        if freeze["seconds"] is not None:
+            note = f"of {freeze['budget']} allowed" if freeze["budget"] else "producers could not write"
+            name = "freeze of the way back" if freeze["back"] else "freeze"
+            view.numbers.append(_number(name, freeze["length"], note=note))
     if not proof:
         return
     source, target = proof.get("source") or {}, proof.get("target") or {}
@@ -299,88 +351,29 @@ def _sum(*parts: Any) -> int | None:
 
 
 def _steps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The journal's rows with their times, and where each lies in the run, in percent of it."""
+    times = [(when(row.get("started_at")), when(row.get("finished_at"))) for row in rows]
+    known = [t for pair in times for t in pair if t is not None]
+    first, last = (min(known), max(known)) if known else (None, None)
+    whole = max((last - first).total_seconds(), 0.001) if first and last else 1.0
     out = []
-    for row in rows:
-        began, ended = when(row.get("started_at")), when(row.get("finished_at"))
+    for row, (began, ended) in zip(rows, times, strict=True):
         took = (ended - began).total_seconds() if began and ended else None
-        tone = {"done": GOOD, "undone": WARN, "undoing": BAD}.get(str(row.get("state")), OPEN)
         name, words = told(str(row.get("step")))
-        shown: dict[str, Any] = {
-            "step": name,
-            "words": words,
-            "state": row.get("state"),
-            "tone": tone,
-            "clock": _clock(began),
-        }
-        out.append({**shown, "seconds": took, "took": seconds_text(took)})
-    longest = max((s["seconds"] or 0 for s in out), default=0) or 1
-    for step in out:
-        step["share"] = round(100 * (step["seconds"] or 0) / longest, 1)
+        out.append(
+            {
+                "step": name,
+                "words": words,
+                "state": row.get("state"),
+                "tone": {"done": GOOD, "undone": WARN, "undoing": BAD}.get(str(row.get("state")), OPEN),
+                "clock": clock(began),
+                "seconds": took,
+                "took": seconds_text(took),
+                "left": round(100 * (began - first).total_seconds() / whole, 2) if began and first else 0,
+                "share": round(100 * max(took or 0, 0) / whole, 2),
+            }
+        )
     return out
-
-
-def _clock(time: datetime | None) -> str:
-    return f"{time:%Y-%m-%d %H:%M:%S}" if time else ""
-
-
-_MARKS = {
-    "fenced": "fence proven",
-    "drained": "drained",
-    "verified": "verified",
-    "approved": "approved",
-    "producers_switched": "producers on the target",
-    "producers_resumed": "resumed on the source",
-}
-
-
-def _freeze(steps: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The freeze as a line: its bounds, and what happened inside it, by share of its length."""
-    row = next((s for s in steps if s.get("step") == "freeze"), None)
-    data = row.get("data") if row else None
-    began = when(_in(data or {}, "started_at"))
-    if began is None or data is None:
-        return None
-    ended = when(data.get("ended_at"))
-    budget = when(data.get("lease_until"))
-    last = ended or budget or began
-    length = max((last - began).total_seconds(), 0.001)
-    marks = []
-    for event in events:
-        at = when(event.get("at"))
-        label = _MARKS.get(str(event.get("kind")))
-        if at is None or label is None or not began <= at <= last + timedelta(seconds=1):
-            continue
-        passed = (at - began).total_seconds()
-        marks.append({"label": label, "at": f"+{passed:.2f} s", "share": round(min(100.0, 100 * passed / length), 2)})
-    for number, mark in enumerate(marks):
-        mark["row"] = number
-    return {
-        "began": _clock(began),
-        "seconds": length if ended else None,
-        "length": seconds_text(length),
-        "how": str(data.get("how") or "still running"),
-        "budget": seconds_text((budget - began).total_seconds()) if budget else "",
-        "used": round(100 * length / max((budget - began).total_seconds(), 0.001)) if budget and ended else None,
-        "marks": marks,
-        "earlier": _earlier_freezes(events, began),
-    }
-
-
-def _earlier_freezes(events: Sequence[Mapping[str, Any]], last: datetime) -> list[dict[str, str]]:
-    """The freezes of this migration before the last one: when each began, and how long it was at most."""
-    found: list[dict[str, str]] = []
-    open_: datetime | None = None
-    for event in events:
-        kind, at = str(event.get("kind")), when(event.get("at"))
-        if kind == "freeze_begun":
-            open_ = when(_in(event.get("data") or {}, "started_at")) or at
-            if open_ is None or open_ >= last:
-                break
-            found.append({"began": _clock(open_), "length": "of unknown length"})
-        elif kind in ("producers_resumed", "rolled_back") and open_ is not None and at is not None:
-            found[-1]["length"] = seconds_text((at - open_).total_seconds())
-            open_ = None
-    return found
 
 
 def _certificate(name: str, certificate: Mapping[str, Any], verification: Mapping[str, Any]) -> dict[str, Any]:
@@ -418,7 +411,7 @@ def _certificate(name: str, certificate: Mapping[str, Any], verification: Mappin
         "name": name,
         "verdict": certificate.get("verdict"),
         "tone": _VERDICTS.get(str(certificate.get("verdict")), BAD),
-        "taken_at": _clock(when(certificate.get("taken_at"))),
+        "taken_at": clock(when(certificate.get("taken_at"))),
         "reasons": [{"code": c, "meaning": _meaning(str(c))} for c in certificate.get("reasons", [])],
         "groups": groups,
         "verified": verification.get("verdict"),
@@ -441,7 +434,7 @@ def _event(event: Mapping[str, Any]) -> dict[str, Any]:
     data = event.get("data") if isinstance(event.get("data"), dict) else {}
     return {
         "seq": event.get("seq"),
-        "at": _clock(when(event.get("at"))),
+        "at": clock(when(event.get("at"))),
         "actor": event.get("actor"),
         "did": EVENTS.get(kind, kind.replace("_", " ")),
         "kind": kind,
@@ -485,20 +478,22 @@ def _chain(events: Sequence[Mapping[str, Any]], migration: Mapping[str, Any]) ->
         head = ChainHead(count=rows[-1].seq, hash=rows[-1].hash)
         problems = verify(rows, head, migration_id=str(migration.get("migration_id") or rows[0].migration_id))
     except (TypeError, ValueError) as error:
-        return {"tone": BAD, "text": f"The audit trail cannot be checked: {error}"}
+        return {"tone": BAD, "text": f"The audit trail cannot be checked: {error}", "count": 0, "head": ""}
+    seen = {"count": head.count, "head": head.hash}
     if problems:
         first = problems[0]
-        return {"tone": BAD, "text": f"The hash chain is broken at row {first.seq}: {first.kind.value}, {first.seen}."}
-    return {"tone": GOOD, "text": f"The hash chain of {len(rows)} events holds; it ends in {rows[-1].hash[:16]}."}
+        text = f"The hash chain is broken at row {first.seq}: {first.kind.value}, {first.seen}."
+        return {"tone": BAD, "text": text, **seen}
+    return {"tone": GOOD, "text": f"The hash chain of {len(rows)} events holds.", **seen}
 
 
 def _plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     source, target = plan.get("source") or {}, plan.get("target") or {}
     return {
         "hash": str(plan.get("plan_hash", ""))[:12],
-        "taken_at": _clock(when(plan.get("taken_at"))),
+        "taken_at": clock(when(plan.get("taken_at"))),
         "from": source.get("partitions"),
         "to": target.get("partitions"),
-        "cutover": _in(plan, "spec", "cutover"),
+        "cutover": inside(plan, "spec", "cutover"),
         "actions": [a for a in plan.get("actions", []) if isinstance(a, dict)],
     }

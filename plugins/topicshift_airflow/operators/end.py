@@ -36,6 +36,9 @@ class ReportingOperator(AdvanceOperator):
     def _link(self, ctx: MigrationContext) -> None:
         from topicshift.reporting.run_report import write_report
 
+        if ctx.reported:
+            self.evidence_url = ctx.reported
+            return
         self.evidence_url = write_report(ctx.journal, ctx.ports.evidence, ctx.row.migration_id, ctx.keep)
         with suppress(OwnershipLost):  # another owner's trail by now
             ctx.name_evidence()

@@ -58,6 +58,10 @@ class ResumeOnSource(AdvanceOperator):
         """The run does not go on, so its armed verifier ends."""
         ctx.ports.verifier.abort()
 
+    def _link(self, ctx: MigrationContext) -> None:
+        if ctx.record().freeze is None:  # nobody stands still for a page
+            self.evidence_url = ctx.report()
+
     def after(self, ctx: MigrationContext, done: Done) -> Any:
         """What became of the freeze; skipped where there was none."""
         from topicshift.acts.finish import fail_unbegun

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from topicshift.core.errors import SpecError, Transient
+from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import find_migration, open_context, typed_failures
 
@@ -26,6 +27,9 @@ PATIENCE_S = 120.0
 
 class GiveOrder(BaseOperator):
     """Say what an order would do and why it cannot, then give it, on behalf of the run that owns the migration."""
+
+    operator_extra_links = (EvidenceLink(),)
+    evidence_url = ""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**RETRIES, **kwargs})
@@ -49,8 +53,11 @@ class GiveOrder(BaseOperator):
                 prospect.require()
                 if params.get("only_say"):
                     return {**said, "outcome": "only said"}
-                with ctx.recorded(self.task_id):
-                    return {**said, **_give(ctx, order, reason, until, places)}
+                try:
+                    with ctx.recorded(self.task_id):
+                        return {**said, **_give(ctx, order, reason, until, places)}
+                finally:
+                    self.evidence_url = ctx.reported
 
 
 def _until(ctx: MigrationContext, params: Any) -> datetime:

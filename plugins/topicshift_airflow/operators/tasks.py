@@ -13,6 +13,7 @@ from topicshift_airflow.operators.freeze import ResumeOnSource, WatchedOperator
 from topicshift_airflow.operators.jobs import ArmedVerification, KeyRehashImpact, OrderProof
 from topicshift_airflow.operators.last import LastReport
 from topicshift_airflow.operators.open import OpenMigration
+from topicshift_airflow.operators.switched import SwitchedOperator
 
 _LABEL = "{{ task.consumer }}"
 
@@ -59,7 +60,7 @@ def line_of(step: Step, cutover: Cutover, spec_file: str | None, consumers: Any)
         case Step.SWITCH_PRODUCERS:
             return [
                 AdvanceOperator(task_id="switch", until=step, leave=(Ask.START_BY_HAND,)),
-                AdvanceOperator(task_id="by_hand", until=step),
+                SwitchedOperator(task_id="by_hand", until=step),
             ]
         case Step.SWITCH_CONSUMERS:
             return [_mapped("switch", step, consumers)]

@@ -59,11 +59,13 @@ class WatchSource(BaseOperator):
 
     def execute(self, context: Mapping[str, Any]) -> list[str]:
         """Returns the codes of what was found."""
+        from topicshift.acts.health import watch_after
         from topicshift.acts.watch import watch
 
         with typed_failures():
             with open_context(context, self.migration, take_over=False) as ctx, news_told(ctx):
                 found = watch(ctx)
+                watch_after(ctx)
             for finding in found:
                 log.warning("%s", finding.line())
             if unread := [f.line() for f in found if f.unknown]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -95,22 +96,29 @@ class GateTrigger(_DrainWait):
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
         from topicshift.core.drain.gate import Gate
+        from topicshift.core.metrics import of_gate
         from topicshift.core.news import News
         from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
+        from topicshift_airflow.metrics import meter_of
 
         # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(self.pause_s)
         taker = await self.taker()
         gate, news, began = Gate(self.budget_s), News(), taker.now().timestamp()
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
+        topic, meter = str(self.inputs["topic"]), meter_of(self.inputs["topic"], trigger=True)
         try:
             while True:
                 at = taker.now().timestamp()
                 waits = list[str]()
                 try:
                     if self.drain:
-                        waits += gate.add(await taker.take(second_sample=False), at).waits
+                        seen = await taker.take(second_sample=False)
+                        decision = gate.add(seen, at)
+                        waits += decision.waits
+                        if meter is not None:
+                            meter.drain(partial(of_gate, topic, seen, decision))
                     waits += await asyncio.to_thread(self._verifier)
                 except Transient as error:
                     # A broker that is restarted in these hours: unknown keeps the gate shut, and ends nothing.
@@ -157,14 +165,17 @@ class DrainTrigger(_DrainWait):
         from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.drain.certificate import Verdict
         from topicshift.core.fence.point import FencePoint
+        from topicshift.core.metrics import of_progress
         from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
+        from topicshift_airflow.metrics import meter_of
 
         store = evidence_from_env()
         taker = await self.taker(FencePoint.model_validate(self.fence), self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         said, written = "", 0.0
+        topic, meter = str(self.inputs["topic"]), meter_of(self.inputs["topic"], trigger=True)
         progress: DrainProgress | None = None
         try:
             async for progress in watch:
@@ -173,6 +184,8 @@ class DrainTrigger(_DrainWait):
                     self.log.info("%s", line)
                     said = line
                 await alarms.take(progress)
+                if meter is not None:
+                    meter.drain(partial(of_progress, topic, progress))
                 if progress.at - written >= WRITE_PROGRESS_S:
                     written = progress.at
                     await self._keep(store, progress)

@@ -23,6 +23,7 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 RUNNING: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONCE = {"init"}
+OF_OTHERS = {"postgres", "statsd", "prometheus", "grafana"}
 WITHOUT_CHECK = {"init", "spark-worker", "traffic"}  # they serve nobody
 
 
@@ -38,13 +39,13 @@ compose_env = load_tool("compose_env")
 
 
 def test_every_part_of_the_stack_is_there() -> None:
-    assert {"kafka", "postgres", "spark-master", "spark-worker", "traffic", *SERVICES} <= set(RUNNING)
+    assert {"kafka", "spark-master", "spark-worker", "traffic", *OF_OTHERS, *SERVICES} <= set(RUNNING)
 
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_images_are_pinned(name: str) -> None:
     image = RUNNING[name]["image"]
-    assert image == "topicshift:local" or re.match(r"\d+\.\d+", image.rpartition(":")[2]), f"{image} is not pinned"
+    assert image == "topicshift:local" or re.match(r"v?\d+\.\d+", image.rpartition(":")[2]), f"{image} is not pinned"
 
 
 def test_the_base_image_is_pinned_to_a_python_that_is_supported() -> None:
@@ -54,7 +55,7 @@ def test_the_base_image_is_pinned_to_a_python_that_is_supported() -> None:
     assert version is not None and 11 <= int(version[1]) <= 13
 
 
-@pytest.mark.parametrize("name", sorted(set(RUNNING) - {"postgres"}))
+@pytest.mark.parametrize("name", sorted(set(RUNNING) - OF_OTHERS))
 def test_commands_are_entry_points_that_exist(name: str) -> None:
     command = RUNNING[name]["command"]
     assert isinstance(command, list), "a shell would stand between the signal and the service"
@@ -105,6 +106,20 @@ def test_nobody_waits_for_a_check_that_is_not_there() -> None:
                 assert other in ONCE and RUNNING[other]["restart"] == "no"
 
 
+def test_metrics_go_from_airflow_through_statsd_and_prometheus_to_the_dashboard() -> None:
+    settings = read_env_file(ROOT / "deploy/compose.env", {})
+    assert settings["AIRFLOW__METRICS__STATSD_HOST"] in RUNNING and settings["AIRFLOW__METRICS__STATSD_ON"] == "True"
+    assert settings["AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED"] == "True", "labels would be lost"
+    scraped = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert scraped[0]["static_configs"][0]["targets"] == ["statsd:9102"]
+    source = yaml.safe_load((ROOT / "deploy/grafana/datasource.yml").read_text())["datasources"][0]
+    assert source["url"] == "http://prometheus:9090"
+    panels = json.loads((ROOT / "deploy/grafana/topicshift.json").read_text())["panels"]
+    assert {p["datasource"]["uid"] for p in panels} == {source["uid"]}
+    path = yaml.safe_load((ROOT / "deploy/grafana/dashboards.yml").read_text())["providers"][0]["options"]["path"]
+    assert any(f":{path}/topicshift.json:" in volume for volume in RUNNING["grafana"]["volumes"])
+
+
 def test_volumes_are_named_and_declared() -> None:
     used = {v.partition(":")[0] for s in RUNNING.values() for v in s.get("volumes", [])}
     assert {name for name in used if not name.startswith("./")} == set(COMPOSE["volumes"])
@@ -124,6 +139,8 @@ def test_no_secret_is_in_the_files() -> None:
         "deploy/compose.env",
         "deploy/Dockerfile",
         "deploy/postgres-init.sql",
+        "deploy/grafana/datasource.yml",
+        "deploy/prometheus/prometheus.yml",
     ):
         for line in (ROOT / name).read_text().splitlines():
             found = re.match(r"\s*\w*(PASSWORD|FERNET_KEY|SECRET(?:_KEY)?)\s*[:=]\s*(\S.*)", line)

@@ -1,0 +1,124 @@
+"""Looks at a topic before and after its migration, for the report. Read-only; what cannot be read ends nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from topicshift.acts.context import MigrationContext
+from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.errors import TopicshiftError
+from topicshift.core.health import FILE, WATCHED, GroupSample, Health, Rate, Sample, lag_of, rate
+from topicshift.core.kafka.cluster import GroupCommits, GroupInfo
+
+
+def look_before(ctx: MigrationContext) -> None:
+    """Keep the source as it is before anybody is stopped. Not of a way back, nor of a rehearsal."""
+    if ctx.way or ctx.policy.rehearsal:
+        return
+    sample = _sample(ctx, ctx.row.source)
+    if sample is not None:
+        _keep(ctx, Health(before=sample, rate_before=_rate_before(ctx, sample)))
+
+
+def look_after(ctx: MigrationContext) -> bool:
+    """Keep the target as it is now beside what was before; whether that was done."""
+    health = _kept(ctx) if not ctx.way and not ctx.policy.rehearsal else None
+    sample = _sample(ctx, ctx.row.target) if health is not None else None
+    if health is None or sample is None:
+        return False
+    freeze = ctx.record().step(Row.FREEZE)
+    _keep(ctx, health.with_after(sample, freeze.data.get("ended_at") if freeze is not None else None))
+    return True
+
+
+def watch_after(ctx: MigrationContext) -> None:
+    """Look after a migration that is done, for a day, and draw its report anew."""
+    record = ctx.record()
+    proof = record.step(Row.ORDER_PROOF)
+    ended = proof.finished_at if proof is not None else None
+    if record.state is not MigrationState.DONE or ended is None:
+        return
+    if ctx.clock.now() - datetime.fromisoformat(ended) <= WATCHED and look_after(ctx):
+        ctx.report()
+
+
+def _keep(ctx: MigrationContext, health: Health) -> None:
+    try:
+        ctx.keep(FILE, health.model_dump_json(indent=2))
+    except TopicshiftError as error:
+        ctx.log(f"{FILE} could not be written: {error}")
+
+
+def _kept(ctx: MigrationContext) -> Health | None:
+    try:
+        data = ctx.ports.evidence.read(ctx.row.migration_id, FILE)
+        return None if data is None else Health.model_validate_json(data)
+    except (TopicshiftError, ValueError) as error:
+        ctx.log(f"{FILE} cannot be read, so nothing is compared with it: {type(error).__name__}")
+        return None
+
+
+def _rate_before(ctx: MigrationContext, sample: Sample) -> Rate | None:
+    """Since the keys were measured: the impact has the ends of that moment."""
+    try:
+        data = ctx.ports.evidence.read(ctx.row.migration_id, "impact.json")
+        impact = json.loads(data) if data is not None else {}
+        ends = [int(end) for _, end in (impact.get("measured") or {}).get("ranges", {}).values()]
+        return rate(sample.end, sample.at, sum(ends) if ends else None, str(impact.get("taken_at")))
+    except (TopicshiftError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _sample(ctx: MigrationContext, topic: str) -> Sample | None:
+    groups = sorted({c.group for c in ctx.consumers if c.group is not None})
+    calls: dict[str, Any] = {
+        "topic": lambda: ctx.admin.topic(topic),
+        "offsets": lambda: ctx.admin.offsets(topic),
+        "groups": lambda: ctx.admin.describe_groups(groups) if groups else {},
+    }
+    try:
+        found = ctx.ports.executor.gather(calls)
+        for answer in found.values():
+            if isinstance(answer, TopicshiftError):
+                raise answer
+        info, offsets = found["topic"], found["offsets"]
+        if info is None:
+            return None
+        commits = ctx.admin.commits(groups, topic, sorted(info.replicas)) if groups else {}
+        sizes = ctx.ports.executor.run(lambda: ctx.ports.reader.sizes(topic))
+    except TopicshiftError as error:
+        ctx.log(f"{topic} was not looked at for the report's before and after: {error}")
+        return None
+    ends = {p: o.end for p, o in offsets.items()}
+    known = [end for end in ends.values() if end is not None]
+    return Sample(
+        at=ctx.clock.now().isoformat(),
+        topic=topic,
+        partitions=info.partitions,
+        end=sum(known) if len(known) == info.partitions else None,
+        sizes=dict(sizes) or None,
+        under_replicated=sorted(p for p, r in info.replicas.items() if len(info.isr.get(p, ())) < len(r)),
+        groups={
+            g: _group(found["groups"].get(g), commits.get(g), ends, {p: o.log_start for p, o in offsets.items()})
+            for g in groups
+        },
+    )
+
+
+def _group(
+    info: GroupInfo | None,
+    commits: GroupCommits | None,
+    ends: Mapping[int, int | None],
+    starts: Mapping[int, int | None],
+) -> GroupSample:
+    unread = commits is None or commits.error is not None or bool(commits.errors)
+    lag = None if commits is None or unread else lag_of(ends, starts, commits.offsets)
+    seen = info is not None and info.error is None
+    return GroupSample(
+        lag=lag,
+        state=info.state if info is not None and seen else "unknown",
+        members=len(info.members) if info is not None and seen else None,
+    )
