@@ -208,8 +208,9 @@ class Part:
                     self.answer(said)
                 error = said.get("error", {})
                 kind = error.get("kind", "") if isinstance(error, Mapping) else ""
-                if code == 3 and kind:
+                if code in (3, 4) and kind:
                     self.errors.append(f"{kind}: {error.get('message', '')}"[:400])
+                if code == 3 and kind:
                     self.resume()
 
     def answer(self, asked: Mapping[str, Any]) -> None:

@@ -95,6 +95,30 @@ def test_two_commands_that_drive_one_migration_start_one_job(starts: Path, runne
         other.close()
 
 
+def test_a_job_that_failed_says_why_where_the_command_does(starts: Path, runner: spark.JobRunner) -> None:
+    script = starts.with_name("spark-submit")
+    script.write_text(
+        f"#!/bin/sh\necho WARN of Spark\necho 'error: Topic payments was made again.'\necho $$ >> {starts}\nexit 4\n"
+    )
+    world = World()
+    world.advanced(until=Step.CREATE_TARGET)
+    ctx = world.context()
+    ctx.refresh()
+    runner(ctx, Act.MEASURE_IMPACT)
+    processes(starts, 1)
+
+    def looked() -> str:
+        try:
+            runner(ctx, Act.MEASURE_IMPACT)
+        except Unreadable as error:
+            return str(error)
+        return ""
+
+    said: list[str] = []
+    wait_until(lambda: bool(said.append(looked()) or said[-1]), 30, "its end")
+    assert r"left no result (exit code 4): Topic payments was made again. Its log is" in said[-1]
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -53,8 +53,10 @@ class JobRunner:
             return
         result = folder / RESULTS[act]
         if not result.exists():
-            code = process.returncode
-            raise Unreadable(f"The Spark job for {act.value} left no result (exit code {code}). See {folder}/log.")
+            code, cause = process.returncode, _cause(folder / "log")
+            raise Unreadable(
+                f"The Spark job for {act.value} left no result (exit code {code}){cause} Its log is {folder}/log."
+            )
         keep(ctx.write, folder, RESULTS[act])
         said = json.loads(result.read_bytes())
         ctx.event("spark_job", {"job": act.value, "verdict": said.get("verdict"), "seconds": said.get("seconds")})
@@ -128,6 +130,15 @@ class JobRunner:
                 _end(process, signal.SIGTERM)
         for folder in self._secrets:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cause(log: Path) -> str:
+    """What a job said last of why it failed, to be put into a sentence."""
+    with contextlib.suppress(OSError):
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+        if said:
+            return f": {said[-1].removeprefix('error: ')[:1000]}"
+    return "."
 
 
 def _turn(path: Path) -> list[int]:
