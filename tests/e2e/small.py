@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from tests.beside import meanwhile
+from tests.unit.test_notifiers import Hook
 
 from lab.airflow_api import AirflowApi, wait_until
 from lab.demo import ANSWER_AFTER_S
@@ -243,6 +244,23 @@ class Run:
                 text = self.log(task["task_id"], map_index=task["map_index"])
                 out.append(f"{task['task_id']}:\n" + "\n".join(text.strip().splitlines()[-12:]))
         return "\n\n".join(out)
+
+
+@contextmanager
+def web_hook(stack: Stack) -> Iterator[Hook]:
+    """A web hook that Airflow knows as the connection ``topicshift_alarms``."""
+    with Hook() as running:
+        value = {"connection_id": "topicshift_alarms", "conn_type": "http", "host": "127.0.0.1"}
+        port = running.server_port
+        stack.airflow.request("POST", "/connections", json={**value, "port": port, "schema": "http"})
+        yield running
+        stack.airflow.request("DELETE", "/connections/topicshift_alarms")
+        running.shutdown()
+
+
+def alarms(hook: Hook, topic: str) -> list[str]:
+    """Codes of what the web hook was told of this topic, in their order."""
+    return [post[2]["alarm"]["code"] for post in hook.posts if post[2]["alarm"]["topic"] == topic]
 
 
 def trail_is_intact(journal: SqlJournal, migration_id: str) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.e2e.small import PATIENCE_S, Run, Topic, trail_is_intact, until
+from tests.e2e.small import PATIENCE_S, Run, Topic, alarms, trail_is_intact, until, web_hook
+from tests.unit.test_notifiers import Hook
 
 from lab.broker import SUPERUSER
 from lab.rights import allow, grant
@@ -58,11 +59,17 @@ class Moved:
     seeded: dict[int, int | None]
     read_on_target: list[Any]
     late: Late
+    told: list[str]
 
 
 @pytest.fixture(scope="module")
 def moved(stack: Stack) -> Moved:
-    """A person confirms what is not true, is refused, mends it and goes on; twice."""
+    """A person confirms what is not true, is refused, mends it and goes on; twice. A web hook is told."""
+    with web_hook(stack) as hook:
+        return by_hand(stack, hook)
+
+
+def by_hand(stack: Stack, hook: Hook) -> Moved:
     topic = Topic(stack, "invoices", "invoices-ledger").make()
     with topic.admin() as admin:
         acls_before = admin.acls()
@@ -109,6 +116,7 @@ def moved(stack: Stack) -> Moved:
         seeded,
         read_on_target=list(seen),
         late=late,
+        told=alarms(hook, topic.name),
     )
 
 
@@ -165,6 +173,12 @@ def test_after_a_stop_that_the_offsets_contradict_the_producer_is_started_on_the
     assert "the freeze budget is used up" in moved.resumed["why"]
     created = {a for a in moved.acls_after_lie - moved.acls_before if a.name != moved.topic.target}
     assert not created and moved.acls_before <= moved.acls_after_lie, "the fence must be gone to the last binding"
+
+
+def test_a_web_hook_is_told_of_each_freeze_and_how_it_ended(moved: Moved) -> None:
+    told = [code for code in moved.told if code.startswith("freeze_") or code == "producers_resumed"]
+    ended = [code for code in told if code != "freeze_overlong"]
+    assert ended == ["freeze_begun", "producers_resumed", "freeze_begun", "freeze_ended"], moved.told
 
 
 def test_a_verifier_that_was_killed_before_the_freeze_is_started_anew(moved: Moved) -> None:
@@ -250,3 +264,17 @@ def test_the_source_is_retired_only_when_it_is_due_unread_and_approved(moved: Mo
         assert "is retired, not done" in again.log("find_due")
     finally:
         api.set_paused("topic_retirement", True)
+
+
+def test_the_watch_names_a_source_that_comes_back(moved: Moved, journal: SqlJournal) -> None:
+    topic, api = moved.topic, moved.run.api
+    (row,) = journal.find(source=topic.name)
+    assert row.state == "retired"
+    only = {"migration": row.migration_id}
+    Run.start(api, "topic_source_watch", only).wait("success")
+    with topic.admin() as admin:
+        admin.create_topic(topic.name, 1, 1, {})
+        looked = Run.start(api, "topic_source_watch", only).wait("failed")
+        assert "TS614 error" in looked.log("look", map_index=0)
+        admin.delete_topic(topic.name)
+    assert [e.kind for e in journal.events(row.migration_id)].count("source_back") == 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import sqlalchemy as sa
@@ -34,6 +35,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1 << 20
 """Bytes of a file beyond which it is a jar, and no credentials."""
 
@@ -47,7 +49,8 @@ class CanaryStack(Stack):
         super().__init__(folder / "run", postgres=True)
         self.tmp = folder / "tmp"
         self.tmp.mkdir(mode=0o700)
-        self.canaries = {n: f"canary{new_password()}" for n in ("journal", "spark", "hook", "hook path", "metadata")}
+        places = ("journal", "spark", "hook", "hook path", "metadata", "connect", "mail")
+        self.canaries = {name: f"canary{new_password()}" for name in places}
 
     def _start_airflow(self, broker: EmbeddedBroker, progress: Progress) -> None:
         self.canaries |= {f"kafka {user}": word for user, word in broker.users.items()}
@@ -70,9 +73,25 @@ class CanaryStack(Stack):
                 "password": self.canaries["hook"],
                 "extra": {"path": f"/{self.canaries['hook path']}"},
             },
+            "connect_default": {
+                "conn_type": "http",
+                "host": "http://127.0.0.1:9",
+                "login": "topicshift",
+                "password": self.canaries["connect"],
+            },
+            "smtp_default": {
+                "conn_type": "smtp",
+                "host": "127.0.0.1",
+                "port": 9,
+                "login": "topicshift",
+                "password": self.canaries["mail"],
+                "extra": {"disable_ssl": True, "disable_tls": True, "timeout": 2, "retry_limit": 1},
+            },
             "topicshift_signing": {"conn_type": "generic", "password": key},
         }
         self._environment |= {f"AIRFLOW_CONN_{name.upper()}": json.dumps(c) for name, c in connections.items()}
+        page = (ROOT / "docs" / "notifications.md").read_text("utf-8")
+        self._environment["AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS"] = page.split("```json\n")[1].split("```")[0]
         self._environment["TMPDIR"] = str(self.tmp)
         super()._start_airflow(broker, progress)
 
@@ -179,6 +198,27 @@ def moved(stack: CanaryStack, topic: Topic) -> Run:
     return run
 
 
+def silent(stack: CanaryStack) -> None:
+    """A plan for a connector whose worker is not there: what is said of that names no secret."""
+    topic = Topic(stack, "silent", "silent-ledger").make()
+    sink = {"name": "archive", "kind": "connect", "group": "connect-archive", "settings": {"connector": "archive"}}
+    run = Run.start(stack.airflow, "topic_migration", topic.values(consumers=[sink])).wait("failed")
+    assert "127.0.0.1:9" in run.failures(), "the worker's connection was used"
+
+
+def served(stack: CanaryStack, migration_id: str, hunt: Hunt) -> None:
+    """Every file of evidence, as the web server gives it to somebody who may read it."""
+    passwords = json.loads(stack.services.passwords_file.read_text())
+    who = {"username": "admin", "password": passwords["admin"]}
+    with httpx.Client(base_url=stack.services.url, trust_env=False, timeout=60) as client:
+        token = client.post("/auth/token", json=who).json()["access_token"]
+        for file in sorted((stack.evidence / migration_id).iterdir()):
+            url = f"/topicshift/evidence/{migration_id}/{file.name}"
+            page = client.get(url, headers={"Authorization": f"Bearer {token}"})
+            assert page.status_code == 200, file.name
+            hunt.look("pages", file.name, page.content + str(page.headers).encode())
+
+
 def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stack = CanaryStack(tmp_path)
     with stack:
@@ -188,6 +228,7 @@ def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixtur
             moved(stack, topic)
             bad = topic.values(consumers=[{"name": "x", "kind": "manual", "group": "nobody"}], source="nowhere")
             Run.start(stack.airflow, "topic_migration", bad).wait("failed")
+            silent(stack)
         journal = SqlJournal(stack.journal_url)
         (row,) = journal.find(source=topic.name)
         journal.close()
@@ -207,6 +248,7 @@ def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixtur
         said = capsys.readouterr()
         assert "no SHA-256" not in said.out, "a file of evidence that the trail does not name"
         hunt.look("command line", "stdout and stderr", (said.out + said.err).encode())
+        served(stack, row.migration_id, hunt)
         hunt.database("journal", stack.journal_url)
         hunt.database("metadata", str(stack._database_url))
     with zipfile.ZipFile(out) as archive:
@@ -219,5 +261,5 @@ def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixtur
     hunt.look("broker's log", "node 1", (stack.folder / "kafka" / "node-1.log").read_bytes())
     assert hunt.found == set()
     # What was not looked at is no proof of anything.
-    for kind in ("arguments", "journal", "metadata", "bundle", "logs", "evidence and work", "secret files"):
+    for kind in ("arguments", "journal", "metadata", "bundle", "logs", "evidence and work", "secret files", "pages"):
         assert hunt.looked_at.get(kind), f"nothing of {kind} was looked at: {hunt.looked_at}"

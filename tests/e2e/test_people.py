@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.small import Run, Topic, until
+from tests.e2e.small import Run, Topic, until, web_hook
 from tests.unit.test_notifiers import Hook
 
 from lab.stack import Stack
@@ -19,13 +19,8 @@ APPROVE = "approve.plan"
 @pytest.fixture
 def hook(stack: Stack) -> Iterator[Hook]:
     """A web hook that Airflow knows as the connection ``topicshift_alarms``."""
-    with Hook() as running:
-        value = {"connection_id": "topicshift_alarms", "conn_type": "http", "host": "127.0.0.1"}
-        port = running.server_port
-        stack.airflow.request("POST", "/connections", json={**value, "port": port, "schema": "http"})
+    with web_hook(stack) as running:
         yield running
-        stack.airflow.request("DELETE", "/connections/topicshift_alarms")
-        running.shutdown()
 
 
 def test_who_triggered_a_run_may_not_answer_alone_and_people_are_told_once(stack: Stack, hook: Hook) -> None:
