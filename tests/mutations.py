@@ -346,6 +346,27 @@ MUTATIONS = (
         ("tests/unit/test_rehearsal.py",),
     ),
     Mutation(
+        "http: what an application answers to a point is taken for the act",
+        "include/topicshift/adapters/controllers/http.py",
+        "            if seen.topic != topic:",
+        "            if False:",
+        ("tests/unit/test_acts_http.py",),
+    ),
+    Mutation(
+        "http: a request that may not be sent twice is sent",
+        CORE + "spec/http.py",
+        'if self.method in ("POST", "PATCH") and not self.repeatable:',
+        "if False:",
+        ("tests/unit/test_http_controller.py",),
+    ),
+    Mutation(
+        "gate: a group that is ignored keeps it shut",
+        CORE + "drain/gate.py",
+        "for code in certificate.reasons if _is_an_obstacle(code)]",
+        "for code in certificate.reasons]",
+        ("tests/unit/test_gate.py",),
+    ),
+    Mutation(
         "kubernetes: a pod that ends is taken for one that has ended",
         CORE + "kubernetes/workload.py",
         'if (p.get("status") or {}).get("phase") not in _ENDED)',

@@ -41,3 +41,12 @@ def test_a_group_that_cannot_drain_keeps_the_gate_shut_by_name(fault: Callable[[
     fault(w)
     assert f"group {GROUP}: {said}" in w.waits(patience_s=1)
     assert w.state(Row.FREEZE) is None
+
+
+def test_a_group_that_is_ignored_does_not_keep_the_gate_shut() -> None:
+    """It reads the source, and a person has said why it does not matter."""
+    w = World(ignore_groups=[{"group": "replica-g", "reason": "reads for a test environment"}])
+    w.join("replica-g", SOURCE)
+    w.cluster.commit("replica-g", SOURCE, {0: 3})
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert w.state(Row.FREEZE) is not None

@@ -64,6 +64,11 @@ def _stuck(group: GroupEvidence, lag: int) -> str:
     return f"{lag} records behind, and it has no members. Start it" if group.state == "EMPTY" and lag else ""
 
 
+def _is_an_obstacle(code: str) -> bool:
+    """Whether a reason of the whole certificate bears on its verdict: a group that is ignored does not."""
+    return REASONS[Reason(code.partition(":")[0])].verdict is not None
+
+
 @dataclass(frozen=True)
 class GateDecision:
     """``ready``, and what is waited for, one line a group: signal, observed, wanted."""
@@ -87,7 +92,7 @@ class Gate:
         while len(self._seen) > 2 and self._seen[1][0] <= at - WINDOW_S:
             self._seen.popleft()
         began, then = self._seen[0]
-        waits: list[str] = [f"{certificate.topic}: {code}" for code in certificate.reasons]
+        waits = [f"{certificate.topic}: {code}" for code in certificate.reasons if _is_an_obstacle(code)]
         seconds: dict[str, float | None] = {}
         if not now:
             waits.append(f"{certificate.topic}: no group could be seen")
