@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.mirror import live, named_on
 from topicshift.core.engine.need import BROKEN_OFF, WENT_ON
-from topicshift.core.engine.view import Member, Policy, Record, StepRecord
+from topicshift.core.engine.snapshot import record_of
+from topicshift.core.engine.view import Member, Policy, Record
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
 from topicshift.core.news import News
@@ -199,21 +200,6 @@ def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:
         freeze_budget=spec.freeze_budget,
         window=Schedule(w.cron, w.timezone, w.duration) if (w := spec.window) is not None else None,
         rehearsal=spec.mode is Mode.REHEARSE,
-    )
-
-
-def record_of(row: MigrationRow, steps: Sequence[StepRow], policy: Policy) -> Record:
-    """A migration as the engine needs it, from its journal rows."""
-    return Record(
-        migration_id=row.migration_id,
-        source=row.source,
-        target=row.target,
-        state=MigrationState(row.state),
-        active=row.active,
-        plan_hash=row.plan_hash,
-        policy=policy,
-        steps={s.step: StepRecord(StepState(s.state), s.data, s.finished_at) for s in steps},
-        epoch=row.epoch,
     )
 
 
