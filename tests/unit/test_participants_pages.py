@@ -9,13 +9,21 @@ import pytest
 
 from topicshift.adapters.controllers import KINDS, hooks
 from topicshift.adapters.controllers.command import NOT_NOW, _told
+from topicshift.core.flink.job import FLINK_FROM
 from topicshift.core.kafka.connect import STOPS_FROM
 from topicshift.core.kubernetes.owners import SKIPPED
 from topicshift.core.kubernetes.scalers import PAUSED
 from topicshift.core.kubernetes.workload import BEFORE, RESOURCES
 from topicshift.core.spec.http import MAX_ACT_S, MAX_REQUEST_S, HttpSettings
 from topicshift.core.spec.io import load_spec
-from topicshift.core.spec.kinds import MAX_HOOK_S, SETTINGS, ConnectSettings, HookSettings, KubernetesSettings
+from topicshift.core.spec.kinds import (
+    MAX_HOOK_S,
+    SETTINGS,
+    ConnectSettings,
+    FlinkSettings,
+    HookSettings,
+    KubernetesSettings,
+)
 from topicshift.ports import ControlContext, Participant
 
 PAGES = Path(__file__).parents[2] / "docs" / "participants"
@@ -83,3 +91,17 @@ def test_the_page_of_interfaces_names_every_setting_and_its_bounds() -> None:
     usual = fields["timeout"].default.total_seconds()
     assert f"{usual:g}s where it is left out, at most {MAX_REQUEST_S:g} s" in rows["timeout"]
     assert f"end within {MAX_ACT_S:g} s" in rows["timeout"]
+
+
+def test_the_page_of_flink_jobs_names_every_setting_and_what_it_is_where_left_out() -> None:
+    page = (PAGES / "flink.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert list(rows) == list(FlinkSettings.model_fields)
+    usual = FlinkSettings(job="j", jar="j.jar", args=["{topic}"])
+    assert f"`{usual.connection}` where it is left out" in rows["connection"]
+    assert f"AIRFLOW_CONN_{usual.connection.upper()}" in page
+    assert f"`{usual.raise_below}` where it is left out" in rows["raise_below"]
+    assert f"`{usual.raise_after.total_seconds():g}s` where it is left out" in rows["raise_after"]
+    starts = FlinkSettings.model_json_schema()["properties"]["starts_at"]["anyOf"][0]["enum"]
+    assert all(f"`{word}`" in rows["starts_at"] for word in starts)
+    assert f"Flink {FLINK_FROM[0]}.{FLINK_FROM[1]} or\nlater" in page

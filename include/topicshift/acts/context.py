@@ -531,7 +531,12 @@ class MigrationContext:
             producers_on,
             self.check_seat,
             self._heard,
+            self._told,
         )
+
+    def _told(self, name: str) -> list[Mapping[str, Any]]:
+        trail = self.journal.events(self.row.migration_id, ("participant",))
+        return [e.data for e in trail if e.data.get("name") == name]
 
     def _heard(self, name: str, data: Mapping[str, Any]) -> None:
         self.event("participant", {"name": name, **data})

@@ -83,6 +83,14 @@ def _http(env: ControllerEnv) -> Controller:
     return HttpController(env.admin, RestServices(env.endpoint), env.clock)
 
 
+def _flink(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.flink import FlinkController
+
+    if env.admin is None:
+        raise SpecError("The controller of kind flink judges groups by Kafka, so it needs an admin client.")
+    return FlinkController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+
+
 KINDS: dict[str, Factory] = {
     "route": _route,
     "manual": _manual,
@@ -90,6 +98,7 @@ KINDS: dict[str, Factory] = {
     "connect": _connect,
     "kubernetes": _kubernetes,
     "http": _http,
+    "flink": _flink,
 }
 """The kinds that ship."""
 

@@ -20,7 +20,8 @@ class Application(Model):
         description=(
             "Who stops and starts it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of "
             "the installation), `connect` (a Kafka Connect connector), `kubernetes` (a Deployment, StatefulSet or "
-            "Rollout), `http` (requests to an interface of its own), or a kind that an installed package offers."
+            "Rollout), `http` (requests to an interface of its own), `flink` (a Flink job), or a kind that an "
+            "installed package offers."
         ),
     )
     settings: Annotated[dict[str, JsonValue], Field(max_length=50)] = Field(
