@@ -188,7 +188,7 @@ def alone(
 
 def test_a_prefix_that_changed_leaves_transactions_open_that_hold_back_readers(alone: Alone) -> None:
     """What ``can_i`` refuses, and what an arrival waits for, seen."""
-    slow = [*alone.words, "--interval", "4000", "--timeout", "600000"]
+    slow = [*alone.words, "--interval", "8000", "--timeout", "600000"]
     alone.jobs.start(slow)
     alone.write(alone.topic, 1)
     alone.jobs.cluster.until(lambda: alone.admin.transactions(alone.out), "a transaction is open")
