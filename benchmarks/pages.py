@@ -56,7 +56,7 @@ def _environment(folder: Path) -> None:
         "TOPICSHIFT_HOME": str(folder),
         "TOPICSHIFT_EVIDENCE": str(folder / "evidence"),
     }
-    subprocess.run(["airflow", "db", "migrate"], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True, capture_output=True)
 
 
 def seed(url: str, migrations: int, rows: int) -> list[str]:
