@@ -1,1 +1,0 @@
-"""What a Flink job is, from the answers of its JobManager. Pure."""

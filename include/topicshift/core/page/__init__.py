@@ -1,1 +1,0 @@
-"""What pages show of migrations: plain values from the journal's rows and from evidence. No page asks a cluster."""
