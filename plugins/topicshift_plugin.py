@@ -6,19 +6,38 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from topicshift_airflow.links import MOUNT, EvidenceLink
+from topicshift_airflow.links import MOUNT, EvidenceLink, mounted_path
+
+PATH = mounted_path()
 
 
 async def evidence_app(scope: Any, receive: Any, send: Any) -> None:
-    """The evidence pages; imported at the first request, since every task loads this file."""
+    """The pages; imported at the first request, since every task loads this file."""
     from topicshift_airflow.web import app
 
     await app(scope, receive, send)
 
 
 class TopicshiftPlugin(AirflowPlugin):
-    """Registers the links from tasks to their evidence, and the pages that show it."""
+    """Registers the links from tasks to their evidence, and the pages: migrations, one migration, evidence."""
 
     name = "topicshift"
     operator_extra_links = [EvidenceLink()]  # noqa: RUF012
-    fastapi_apps = [{"app": evidence_app, "url_prefix": MOUNT, "name": "Topicshift evidence"}]  # noqa: RUF012
+    fastapi_apps = [{"app": evidence_app, "url_prefix": MOUNT, "name": "Topicshift"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Topic migrations",
+            "href": f"{PATH}/",
+            "destination": "nav",
+            "url_route": "topic-migrations",
+            "nav_top_level": True,
+            "icon": f"{PATH}/icon.svg",
+            "icon_dark_mode": f"{PATH}/icon-dark.svg",
+        },
+        {
+            "name": "Topic migration",
+            "href": f"{PATH}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "topic-migration",
+        },
+    ]

@@ -52,6 +52,14 @@ SPRING_MODULES = [  # for the test that runs the Spring Boot example of docs/rou
     ("org.springframework.boot", "spring-boot-starter-kafka", SPRING_VERSION),
     ("org.springframework.boot", "spring-boot-starter-jackson", SPRING_VERSION),
 ]
+FLINK_VERSION = "2.3.0"
+FLINK_MODULES = [  # a JobManager and a TaskManager, for the tests that move Flink jobs
+    ("org.apache.flink", "flink-runtime-web", FLINK_VERSION),
+    ("org.apache.flink", "flink-clients", FLINK_VERSION),
+    ("org.apache.flink", "flink-connector-base", FLINK_VERSION),
+    ("org.apache.flink", "flink-connector-kafka", "5.0.0-2.2"),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+]
 DISK_WANTED = 4 * 1024**3
 HEARTBEAT = 10.0
 
@@ -488,6 +496,7 @@ def set_up(requirements: str) -> None:
             *(
                 [
                     lambda: fetch_jars("spring", SPRING_MODULES, java, beside_pyspark=False),
+                    lambda: fetch_jars("flink", FLINK_MODULES, java, beside_pyspark=False),
                     lambda: archive_classes(java),
                 ]
                 if requirements == "dev.txt"

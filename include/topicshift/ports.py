@@ -279,7 +279,8 @@ class ControlContext:
 
     ``producers_on`` is the topic on which the journal says that producers are, None while it cannot tell. ``still`` is
     called just before each effect: it raises ``Transient`` where the act's time is over, and nothing is sent then.
-    ``say`` puts what an act has done or heard into the audit trail: the participant's name, and plain values.
+    ``say`` puts what an act has done or heard into the audit trail: the participant's name, and plain values. ``told``
+    gives what was put there of a participant, oldest first: the memory of a controller whose applications have none.
     """
 
     migration: str
@@ -290,6 +291,7 @@ class ControlContext:
     producers_on: str | None = None
     still: Callable[[], None] = field(default=lambda: None, compare=False)
     say: Callable[[str, Mapping[str, Any]], None] = field(default=lambda name, data: None, compare=False)
+    told: Callable[[str], Sequence[Mapping[str, Any]]] = field(default=lambda name: (), compare=False)
 
 
 @runtime_checkable

@@ -32,8 +32,17 @@ def page_of(evidence_url: str) -> str:
 
 def index_page() -> str:
     """The page that lists migrations, the open ones first, with their evidence."""
-    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    return f"{base}{MOUNT}/evidence/"
+    return f"{mounted_path()}/evidence/"
+
+
+def mounted_path() -> str:
+    """The path of the plugin's pages, under the one at which Airflow is served."""
+    return f"{airflow_path()}{MOUNT}"
+
+
+def airflow_path() -> str:
+    """The path under which Airflow is served, without a slash at its end."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 class EvidenceLink(BaseOperatorLink):

@@ -120,7 +120,14 @@ def open_journal(*, create: bool = True) -> Journal:
     told whether there is one, and ``SpecError`` for a local file where tasks may run on other machines: in another
     journal the locks of this one are not.
     """
-    from topicshift.adapters.journal import SqlJournal, default_url, from_airflow_uri
+    from topicshift.adapters.journal import SqlJournal
+
+    return SqlJournal(journal_url(), create=create)
+
+
+def journal_url() -> str:
+    """The SQLAlchemy URL of the journal. Raises as :func:`open_journal`."""
+    from topicshift.adapters.journal import default_url, from_airflow_uri
 
     named = find_connection(JOURNAL_CONN_ID)
     url = default_url() if named is None else from_airflow_uri(named.get_uri())
@@ -131,7 +138,7 @@ def open_journal(*, create: bool = True) -> Journal:
             f"{', '.join(elsewhere)}, so perhaps on several machines. Each would have a journal of its own, and two "
             f"runs could move one topic at once. Create the connection {JOURNAL_CONN_ID} to a PostgreSQL database."
         )
-    return SqlJournal(url, create=create)
+    return url
 
 
 def remote_executors() -> list[str]:

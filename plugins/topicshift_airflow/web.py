@@ -17,15 +17,14 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 
 from topicshift.adapters.evidence import evidence_from_env
+from topicshift.core.engine.need import OWNED
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError
 from topicshift_airflow.links import ASSESSMENT
+from topicshift_airflow.page.routes import router
 from topicshift_airflow.runtime import open_journal
 
 if TYPE_CHECKING:
     from topicshift.ports import Journal
-
-OWNED = ("claimed", "reopened", "taken_over")
-"""Events that name an owner of a migration."""
 
 KINDS = {".html": "text/html", ".json": "application/json", ".jsonl": "text/plain", ".yaml": "text/plain"}
 SAFE = {
@@ -38,6 +37,7 @@ SAFE = {
 }
 
 app = FastAPI(title="Topicshift", docs_url=None, redoc_url=None, openapi_url=None)
+app.include_router(router)
 
 
 STYLE = (

@@ -86,8 +86,13 @@ class Topic:
             wait_until(lambda: len(seen) >= records, 60, f"{self.group} to read {records} records of {topic}")
 
     @contextmanager
-    def reading(self, topic: str, *, group: str | None = None, user: str = "ledger") -> Iterator[list[Any]]:
-        """A consumer in the group, in a thread of its own, for as long as the block runs; gives what it has read."""
+    def reading(
+        self, topic: str, *, group: str | None = None, user: str = "ledger", pause_s: float = 0.0
+    ) -> Iterator[list[Any]]:
+        """A consumer in the group, in a thread of its own, for as long as the block runs; gives what it has read.
+
+        ``pause_s``: seconds that it takes for a record.
+        """
         consumer = Consumer(
             {
                 **self.stack.broker.config(user),
@@ -104,6 +109,7 @@ class Topic:
             if message is not None and message.error() is None:
                 seen.append(message)
                 consumer.commit(message, asynchronous=False)
+                time.sleep(pause_s)
 
         try:
             with meanwhile(poll):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Locator, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = (
@@ -60,16 +60,21 @@ def logged_in(url: str, user: str, password: str) -> Iterator[Ui]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_binary(playwright), args=list(QUIET))
         try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            page.set_default_timeout(PATIENCE_MS)
-            page.goto(url, wait_until="domcontentloaded")
-            page.fill("input[name=username]", user)
-            page.fill("input[type=password]", password)
-            page.keyboard.press("Enter")
-            page.wait_for_url(lambda at: "login" not in at)
-            yield Ui(page, url)
+            yield log_in(browser, url, user, password)
         finally:
             browser.close()
+
+
+def log_in(browser: Browser, url: str, user: str, password: str) -> Ui:
+    """Log this user in, beside whoever else is in the same browser."""
+    page = browser.new_context(viewport={"width": 1400, "height": 1000}).new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(url, wait_until="domcontentloaded")
+    page.fill("input[name=username]", user)
+    page.fill("input[type=password]", password)
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda at: "login" not in at)
+    return Ui(page, url)
 
 
 class Ui:

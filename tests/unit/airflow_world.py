@@ -51,6 +51,7 @@ class Airflow:
         self.world = MeasuredWorld(**spec)
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.shown: dict[str, Question] = {}
+        self.pushed: dict[str, Any] = {}
         self.states: dict[str, str] = {}
         self.started: dict[str, Any] = {}
         """When each try began; Airflow keeps that over its waits."""
@@ -97,6 +98,7 @@ class Airflow:
             dag_id="topic_migration",
             run_id="run-1",
             map_index=-1,
+            xcom_push=lambda key, value: self.pushed.update({key: value}),
             try_number=try_number,
             start_date=self.started.setdefault(f"{task.task_id}#{try_number}", self.world.clock.now()),
         )

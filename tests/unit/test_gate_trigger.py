@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -26,6 +27,9 @@ class Gate:
     def add(self, certificate: Any, at: float) -> Any:
         return SimpleNamespace(waits=(), seconds={"ledger": 0.5})
 
+    def progress(self, at: float, waits: Any) -> Any:
+        return {"at": at, "waits": waits}
+
 
 @pytest.fixture
 def verifier(monkeypatch: pytest.MonkeyPatch) -> FakeVerifier:
@@ -45,6 +49,7 @@ def trigger(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> GateTrig
 
     monkeypatch.setattr("topicshift.core.drain.gate.Gate", Gate)
     monkeypatch.setattr(GateTrigger, "taker", taker)
+    monkeypatch.setattr("topicshift_airflow.triggers.drain._write", lambda *_: None)
     return GateTrigger(
         kafka_conn_id="kafka_default",
         migration_id="m",
@@ -138,6 +143,8 @@ def test_a_gate_that_stays_shut_tells_people_once_and_says_when_it_is_over(
     monkeypatch.setattr("topicshift.core.drain.gate.Gate", Shut)
     monkeypatch.setattr(GateTrigger, "taker", taker)
     monkeypatch.setattr(asyncio, "sleep", close)
+    files: list[tuple[str, str]] = []
+    monkeypatch.setattr("topicshift_airflow.triggers.drain._write", lambda _, name, text: files.append((name, text)))
     monkeypatch.setattr("topicshift_airflow.notifiers.tell", lambda alarm: (told.append(alarm), ([], []))[1])
     monkeypatch.setattr(
         "topicshift_airflow.alarms.Alarms._record", lambda self, kind, data: kept.append((kind, dict(data)))
@@ -147,6 +154,8 @@ def test_a_gate_that_stays_shut_tells_people_once_and_says_when_it_is_over(
     (alarm,) = told
     assert alarm["code"] == "gate_shut" and "nobody is stopped yet: group ledger would need" in alarm["text"]
     assert [kind for kind, _ in kept] == ["alarm", "alarm_over"]
+    assert {name for name, _ in files} == {"gate_progress.json"} and 5 < len(files) < 20, "every three seconds"
+    assert json.loads(files[0][1])["waits"] == ["group ledger would need 90.5 s"]
     assert len(logged) == 2, "forty looks at a number that moves are two lines of the log"
 
 

@@ -52,7 +52,7 @@ def test_a_kind_of_an_installed_package_is_accepted_and_made(balloons: None) -> 
 def test_a_kind_that_nobody_offers_is_refused_with_a_suggestion() -> None:
     with pytest.raises(
         SpecError,
-        match=r"no kind of participant.*Known are: command, connect, http, kubernetes, manual, route, spark_streaming",
+        match=r"'balloon' is no kind of participant.*Known are: command, connect, http, kubernetes, manual, route",
     ):
         spec(kind="balloon")
     with pytest.raises(SpecError, match="Did you mean `command`"):

@@ -9,6 +9,7 @@ import pytest
 
 from topicshift.adapters.controllers import KINDS, hooks
 from topicshift.adapters.controllers.command import NOT_NOW, _told
+from topicshift.core.flink.job import FLINK_FROM
 from topicshift.core.kafka.connect import STOPS_FROM
 from topicshift.core.kubernetes.owners import SKIPPED
 from topicshift.core.kubernetes.scalers import PAUSED
@@ -19,9 +20,9 @@ from topicshift.core.spec.kinds import (
     MAX_HOOK_S,
     SETTINGS,
     ConnectSettings,
+    FlinkSettings,
     HookSettings,
     KubernetesSettings,
-    SparkSettings,
 )
 from topicshift.ports import ControlContext, Participant
 
@@ -37,8 +38,7 @@ def test_the_example_of_a_page_is_a_spec(page: Path, tmp_path: Path) -> None:
         path.write_text(text)
         spec = load_spec(path)
         producers, consumers = {p.kind for p in spec.producers}, {c.kind for c in spec.consumers}
-        both = page.stem != "spark_streaming" and number == 0
-        assert page.stem in (producers & consumers if both else producers | consumers)
+        assert page.stem in (producers & consumers if number == 0 else producers | consumers)
 
 
 def test_every_kind_that_ships_is_in_the_table() -> None:
@@ -93,8 +93,15 @@ def test_the_page_of_interfaces_names_every_setting_and_its_bounds() -> None:
     assert f"end within {MAX_ACT_S:g} s" in rows["timeout"]
 
 
-def test_the_page_of_queries_names_every_setting() -> None:
-    page = (PAGES / "spark_streaming.md").read_text()
+def test_the_page_of_flink_jobs_names_every_setting_and_what_it_is_where_left_out() -> None:
+    page = (PAGES / "flink.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
-    assert list(rows)[: len(SparkSettings.model_fields)] == list(SparkSettings.model_fields)
-    assert f"{SparkSettings.model_fields['timeout'].default.total_seconds():g}s where it is left out" in rows["timeout"]
+    assert list(rows) == list(FlinkSettings.model_fields)
+    usual = FlinkSettings(job="j", jar="j.jar", args=["{topic}"])
+    assert f"`{usual.connection}` where it is left out" in rows["connection"]
+    assert f"AIRFLOW_CONN_{usual.connection.upper()}" in page
+    assert f"`{usual.raise_below}` where it is left out" in rows["raise_below"]
+    assert f"`{usual.raise_after.total_seconds():g}s` where it is left out" in rows["raise_after"]
+    starts = FlinkSettings.model_json_schema()["properties"]["starts_at"]["anyOf"][0]["enum"]
+    assert all(f"`{word}`" in rows["starts_at"] for word in starts)
+    assert f"Flink {FLINK_FROM[0]}.{FLINK_FROM[1]} or\nlater" in page

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.mirror import live, named_on
 from topicshift.core.engine.need import BROKEN_OFF, WENT_ON
-from topicshift.core.engine.view import Member, Policy, Record, StepRecord
+from topicshift.core.engine.snapshot import record_of
+from topicshift.core.engine.view import Member, Policy, Record
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
 from topicshift.core.news import News
@@ -122,7 +123,7 @@ class Ports:
     run_job: Callable[[MigrationContext, Act], None] | None = None
     """Runs a Spark job to its end (or starts the armed one); None where this advancer cannot."""
     owner_alive: Callable[[str], bool | None] = lambda _: None
-    reader_evidence: Callable[[Spec, str], Any] | None = None
+    reader_evidence: Callable[[Spec], Any] | None = None
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
     installation: Callable[[], Installation | None] = lambda: None
     """The installation policy as it is now, None without one. Raises ``Unreadable`` or ``SpecError``."""
@@ -199,21 +200,6 @@ def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:
         freeze_budget=spec.freeze_budget,
         window=Schedule(w.cron, w.timezone, w.duration) if (w := spec.window) is not None else None,
         rehearsal=spec.mode is Mode.REHEARSE,
-    )
-
-
-def record_of(row: MigrationRow, steps: Sequence[StepRow], policy: Policy) -> Record:
-    """A migration as the engine needs it, from its journal rows."""
-    return Record(
-        migration_id=row.migration_id,
-        source=row.source,
-        target=row.target,
-        state=MigrationState(row.state),
-        active=row.active,
-        plan_hash=row.plan_hash,
-        policy=policy,
-        steps={s.step: StepRecord(StepState(s.state), s.data, s.finished_at) for s in steps},
-        epoch=row.epoch,
     )
 
 
@@ -545,7 +531,12 @@ class MigrationContext:
             producers_on,
             self.check_seat,
             self._heard,
+            self._told,
         )
+
+    def _told(self, name: str) -> list[Mapping[str, Any]]:
+        trail = self.journal.events(self.row.migration_id, ("participant",))
+        return [e.data for e in trail if e.data.get("name") == name]
 
     def _heard(self, name: str, data: Mapping[str, Any]) -> None:
         self.event("participant", {"name": name, **data})

@@ -119,7 +119,7 @@ def unpause(ctx: MigrationContext) -> str:
     return was
 
 
-def go_on_prospect(ctx: MigrationContext, record: Record) -> Prospect:
+def go_on_prospect(record: Record) -> Prospect:
     """What the end of a pause and of a postponement would do now."""
     if ended(record):
         return Prospect((), ended(record))
@@ -218,7 +218,7 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
     if ended(record):
         return Prospect((), ended(record))
     if _untouched(record):
-        return Prospect(("nothing was changed yet: the migration ends as failed, and both topics are free",))
+        return Prospect(abort_lines(record))
     if rolling_back(record):
         return Prospect(("the rollback that was begun is finished",))
     ctx.installation()
@@ -240,6 +240,13 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
             f"`topicshift advance {record.migration_id}` goes on; `topicshift close {record.migration_id}` gives both "
             "topics free, and names what is left to do by hand.",
         )
+    return Prospect(abort_lines(record))
+
+
+def abort_lines(record: Record) -> tuple[str, ...]:
+    """What the end of a migration does while nothing was written to the target."""
+    if _untouched(record):
+        return ("nothing was changed yet: the migration ends as failed, and both topics are free",)
     lines = []
     if record.freeze is not None:
         lines.append(f"the freeze ends: producers resume on {record.source}, and the DENY is lifted")
@@ -249,7 +256,7 @@ def abort_prospect(ctx: MigrationContext, record: Record) -> Prospect:
         lines.append(f"{record.target} is deleted, if this migration made it and it is empty")
     if record.in_effect(Row.LENGTHEN_RETENTION):
         lines.append(f"the retention of {record.source} is as before")
-    return Prospect((*lines, "participants are disarmed; the migration ends as rolled back"))
+    return (*lines, "participants are disarmed; the migration ends as rolled back")
 
 
 def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:

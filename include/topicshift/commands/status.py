@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +26,7 @@ from topicshift.core.errors import SpecError, TopicshiftError
 if TYPE_CHECKING:
     from topicshift.adapters.journal import SqlJournal
     from topicshift.core.engine.view import FenceFact, Record, SourceFact, TargetFact, Unknown
-    from topicshift.ports import ClusterAdmin, EventRow, MigrationRow, StepRow
+    from topicshift.ports import ClusterAdmin, EventRow, MigrationRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
 
@@ -130,11 +130,12 @@ def _describe(
     from topicshift.core.engine import progress
     from topicshift.core.engine.mirror import live
     from topicshift.core.engine.need import need
+    from topicshift.core.engine.snapshot import freeze_seen, record_to_show, rehearses, watch_found
 
     steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
-    held = _record(row, steps)
+    held = record_to_show(row, steps)
     way_back, known = _rollback(held, admin, dead, lambda: later_migration(journal, row)), live(held)
-    freeze = _freeze(known, now)
+    freeze = freeze_seen(known, now)
     marks = progress.marks(known)
     step, waits = progress.step_under_way(known), need(known, row.owner, events, now)
     return {
@@ -159,64 +160,10 @@ def _describe(
         "going_back": known.mirrored,
         "waits_for": waits.what,
         "waits_on": waits.on,
-        "watch": _watch(steps),
+        "watch": watch_found(steps),
         "last_event": _last(events),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
-    }
-
-
-def rehearses(row: MigrationRow) -> str | None:
-    """The topic that this is a rehearsal for; None for a migration."""
-    from topicshift.core.spec.shadows import real_name
-
-    return real_name(row.source) if row.spec.get("mode") == "rehearse" else None
-
-
-def _record(row: MigrationRow, steps: Sequence[StepRow]) -> Record:
-    """The migration for the engine's words. A spec of another version still tells its order and groups."""
-    from topicshift.acts.context import record_of
-    from topicshift.core.engine.view import Member, Policy
-    from topicshift.core.spec.cutover import Cutover
-
-    def named(key: str) -> list[Mapping[str, Any]]:
-        return [m for m in row.spec.get(key, ()) if isinstance(m, dict)]
-
-    policy = Policy(
-        Cutover(str(row.spec.get("cutover", Cutover.DRAIN_FIRST.value))),
-        tuple(Member(str(p.get("name"))) for p in named("producers")),
-        tuple(Member(str(c.get("name")), str(c.get("group"))) for c in named("consumers")),
-        frozenset(),
-        timedelta(0),
-        rehearsal=rehearses(row) is not None,
-    )
-    return record_of(row, steps, policy)
-
-
-def _freeze(record: Record, now: datetime) -> dict[str, Any] | None:
-    """The freeze: since when, how long it was or has been (seconds), and the seconds in which a run may still act.
-
-    It begins before the first producer is told to stop and ends when the last one was seen to run again, so producers
-    stood still for no longer than that; their own logs say less.
-    """
-    from topicshift.core.engine.freeze import Freeze
-    from topicshift.core.engine.words import Row
-
-    row = record.step(Row.FREEZE)
-    if row is None:
-        return None
-    freeze = Freeze.from_data(row.data)
-    running = row.state in ("intended", "undoing")
-    ended = row.data.get("ended_at")
-    until = now if running or ended is None else datetime.fromisoformat(str(ended))
-    return {
-        "running": running,
-        "started_at": freeze.started_at.isoformat(),
-        "seconds": round((until - freeze.started_at).total_seconds(), 3),
-        "act_until": freeze.act_until.isoformat(),
-        "lease_until": freeze.lease_until.isoformat(),
-        "seconds_left": round(freeze.left(now), 3) if running else None,
-        "how": "producers are being resumed on the source" if row.state == "undoing" else row.data.get("how"),
     }
 
 
@@ -305,13 +252,6 @@ def _why_not(ask: Callable[[], Any]) -> str | None:
     except TopicshiftError as exc:
         return str(exc)
     return None
-
-
-def _watch(steps: Sequence[StepRow]) -> list[dict[str, Any]]:
-    """What the watch over the source has found and what still holds, each with the time since when."""
-    row = next((s for s in steps if s.step == "watch"), None)
-    found = row.data.get("found", ()) if row is not None else ()
-    return [{k: one.get(k) for k in ("code", "level", "subject", "seen", "do", "since")} for one in found]
 
 
 def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:

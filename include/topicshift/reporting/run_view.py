@@ -443,6 +443,11 @@ def _event(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def event_shown(event: EventRow) -> dict[str, Any]:
+    """One event of an audit trail for a person: when, who, did what, in one line each."""
+    return _event(vars(event))
+
+
 def _what(kind: str, data: Mapping[str, Any]) -> str:
     """The details of an event, in one line of at most 300 characters."""
     if kind in ("approved", "asked", "refused", "unanswered"):

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "replay", "close")
 """What may be ordered."""
 
+SAID = "said"
+"""XCom of what was said before the order was given: what it would do, and why it cannot."""
+
 PATIENCE_S = 120.0
 """Seconds for which a way back is waited for before the task is tried again."""
 
@@ -50,6 +53,8 @@ class GiveOrder(BaseOperator):
                 for line in prospect.does:
                     self.log.info("%s: %s: %s", ctx.row.migration_id, order, line)
                 said = {"migration": ctx.row.migration_id, "order": order, **prospect.values()}
+                # A task that fails returns nothing: the page tells the reason from this.
+                context["ti"].xcom_push(key=SAID, value=said)
                 prospect.require()
                 if params.get("only_say"):
                     return {**said, "outcome": "only said"}
@@ -97,7 +102,7 @@ def _prospect(ctx: MigrationContext, order: str, until: datetime | None, places:
     if order == "close":
         return orders.close_prospect(ctx, record)
     if order == "go on":
-        return orders.go_on_prospect(ctx, record)
+        return orders.go_on_prospect(record)
     raise SpecError(f"order: {order!r} is none. There are: {', '.join(ORDERS)}.")
 
 

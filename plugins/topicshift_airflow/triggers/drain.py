@@ -19,7 +19,6 @@ from topicshift_airflow.triggers import Trigger
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
     from topicshift.core.drain.progress import DrainProgress
-    from topicshift.ports import EvidenceStore
 
 WRITE_PROGRESS_S = 3.0
 
@@ -47,6 +46,13 @@ class _DrainWait(Trigger):
         """The wait itself; returns the event's payload."""
         raise NotImplementedError
 
+    async def keep(self, name: str, text: str) -> None:
+        """Write what was seen so far, for charts. It proves nothing, so a store that does not take it ends no wait."""
+        try:
+            await asyncio.to_thread(_write, self.migration_id, name, text)
+        except TopicshiftError as error:
+            self.log.warning("the progress could not be kept: %s", error)
+
     async def taker(self, fence: Any = None, stuck_after_s: float = 60.0) -> DrainTaker:
         """A reader on the cluster of the connection, and what to certify."""
         # Clients take long to import: in a thread, or every other trigger would wait, and Airflow warn of it.
@@ -63,20 +69,24 @@ class _DrainWait(Trigger):
         return DrainTaker(KafkaDrainReader.from_config(config), inputs, fence=fence, config=look)
 
 
-def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
-    """``DrainInputs`` from its plain values.
+def _write(migration_id: str, name: str, text: str) -> None:
+    from topicshift.adapters.evidence import evidence_from_env
 
-    ``readers``: with all readers that commit nothing, who count after the fence; before it, with those alone that are
-    consumers of the spec.
-    """
+    evidence_from_env().write(migration_id, name, text)
+
+
+def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
+    """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
     from topicshift.acts.drain_inputs import DrainInputs
     from topicshift.adapters.readers import evidence_source, places_from_env
 
-    evidence = evidence_source(
-        [r for r in values.get("readers", ()) if readers or r["name"] in values.get("own", ())],
-        values["topic"],
-        places=values["places"] if "places" in values else places_from_env(),
-    )
+    evidence = None
+    if readers:
+        evidence = evidence_source(
+            values.get("readers", ()),
+            values["topic"],
+            places=values["places"] if "places" in values else places_from_env(),
+        )
     return DrainInputs.from_values(values, evidence=evidence)
 
 
@@ -98,6 +108,7 @@ class GateTrigger(_DrainWait):
     async def wait(self) -> dict[str, Any]:
         """Look about twice a second; say what is waited for whenever that changes."""
         from topicshift.core.drain.gate import Gate
+        from topicshift.core.drain.names import GATE
         from topicshift.core.metrics import of_gate
         from topicshift.core.news import News
         from topicshift.ports import Claim
@@ -110,6 +121,7 @@ class GateTrigger(_DrainWait):
         gate, news, began = Gate(self.budget_s), News(), taker.now().timestamp()
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
         topic, meter = str(self.inputs["topic"]), meter_of(self.inputs["topic"], trigger=True)
+        written = 0.0
         try:
             while True:
                 at = taker.now().timestamp()
@@ -131,6 +143,9 @@ class GateTrigger(_DrainWait):
                 text = "; ".join(waits)
                 if news(text, at):
                     self.log.info("not ready for the fence: %s", text)
+                if self.drain and at - written >= WRITE_PROGRESS_S:
+                    written = at
+                    await self.keep(GATE, json.dumps(gate.progress(at, waits)))
                 if at - began >= self.alarm_after_s:
                     await alarms.gate(text)
                 await asyncio.sleep(0.5)
@@ -164,7 +179,6 @@ class DrainTrigger(_DrainWait):
     async def wait(self) -> dict[str, Any]:
         """Follow the drain; log each change, raise alarms, keep the series."""
         from topicshift.acts.drain_watch import DrainWatch
-        from topicshift.adapters.evidence import evidence_from_env
         from topicshift.core.drain.certificate import Verdict
         from topicshift.core.fence.point import FencePoint
         from topicshift.core.metrics import of_progress
@@ -172,7 +186,6 @@ class DrainTrigger(_DrainWait):
         from topicshift_airflow.alarms import Alarms
         from topicshift_airflow.metrics import meter_of
 
-        store = evidence_from_env()
         taker = await self.taker(FencePoint.model_validate(self.fence), self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
         alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
@@ -190,22 +203,15 @@ class DrainTrigger(_DrainWait):
                     meter.drain(partial(of_progress, topic, progress))
                 if progress.at - written >= WRITE_PROGRESS_S:
                     written = progress.at
-                    await self._keep(store, progress)
+                    await self.keep(self.progress_name, series(progress))
         finally:
             await taker.reader.close()
             if progress is not None and progress.at != written:
-                await self._keep(store, progress)
+                await self.keep(self.progress_name, series(progress))
         if watch.certificate is not None and watch.certificate.verdict is Verdict.DRAINED:
             return {"status": "drained"}
         texts = [g.alarm_text for g in progress.alarms][:5] if progress is not None else []
         return {"status": "deadline", "left": said[:2000], "why": _advice(progress), "alarms": texts}
-
-    async def _keep(self, store: EvidenceStore, progress: DrainProgress) -> None:
-        """Write the series for the chart. It proves nothing, so a store that does not take it ends no wait."""
-        try:
-            await asyncio.to_thread(store.write, self.migration_id, self.progress_name, series(progress))
-        except TopicshiftError as error:
-            self.log.warning("the progress of the drain could not be kept: %s", error)
 
 
 def series(progress: DrainProgress) -> str:

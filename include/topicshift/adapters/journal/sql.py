@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection, Row, make_url
 
 from topicshift.adapters.journal import rows
 from topicshift.adapters.journal.engine import Database, make_engine
+from topicshift.adapters.journal.overview import Overview
 from topicshift.adapters.journal.schema import ensure_schema
 from topicshift.adapters.journal.tables import events, migrations, steps
 from topicshift.adapters.journal.urls import from_airflow_uri, shown
@@ -245,6 +246,10 @@ class SqlJournal:
             return head, rows.trail(connection, migration_id)
 
         return self._db().read(work)
+
+    def overview(self) -> Overview:
+        """Reads of many migrations at once."""
+        return Overview(self._db)
 
     # ------------------------------------------------------------------------------------------ writing
 

@@ -7,10 +7,12 @@ writes any more: its lag over the rate at which its committed offsets move.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, Verdict
+from topicshift.core.drain.progress import SERIES_POINTS
 from topicshift.core.drain.reasons import REASONS, Reason
 
 BUDGET_SHARE = 0.25
@@ -84,6 +86,8 @@ class Gate:
     def __init__(self, budget_s: float) -> None:
         self.wanted_s = budget_s * BUDGET_SHARE
         self._seen: deque[tuple[float, dict[str, GroupLoad]]] = deque(maxlen=64)
+        self._series: dict[str, list[tuple[float, int]]] = {}
+        self._needs: dict[str, float | None] = {}
 
     def add(self, certificate: DrainCertificate, at: float) -> GateDecision:
         """Take in what was seen at ``at`` (seconds) and decide. Anything unknown keeps the gate shut, by name."""
@@ -98,7 +102,8 @@ class Gate:
             waits.append(f"{certificate.topic}: no group could be seen")
         for name, load in now.items():
             seconds[name] = self._seconds(load, then.get(name), at - began)
-            needs = seconds[name]
+            needs = self._needs[name] = seconds[name]
+            self._note(name, load, at)
             if load.lag is None:
                 waits.append(f"group {name}: cannot be told ({load.why})")
             elif load.stuck:
@@ -111,6 +116,29 @@ class Gate:
                     f"wanted at most {self.wanted_s:.0f} s"
                 )
         return GateDecision(not waits, tuple(waits), seconds)
+
+    def _note(self, name: str, load: GroupLoad, at: float) -> None:
+        series = self._series.setdefault(name, [])
+        if load.lag is not None:
+            series.append((at, load.lag))
+        if len(series) > SERIES_POINTS:
+            half = SERIES_POINTS // 2
+            series[:] = series[:half:2] + series[half:]
+
+    def progress(self, at: float, waits: Sequence[str]) -> dict[str, Any]:
+        """What was seen so far, for charts: by group its lag (offsets, None if not known) over time, and how long it
+        would take to drain (seconds, None if not known). ``waits``: what the gate waits for at ``at``."""
+        loads = self._seen[-1][1] if self._seen else {}
+        groups = [
+            {
+                "group": name,
+                "lag": load.lag,
+                "seconds_left": self._needs.get(name),
+                "series": self._series.get(name, []),
+            }
+            for name, load in loads.items()
+        ]
+        return {"at": at, "wanted_s": self.wanted_s, "waits": list(waits), "groups": groups}
 
     @staticmethod
     def _seconds(now: GroupLoad, then: GroupLoad | None, elapsed: float) -> float | None:

@@ -8,6 +8,9 @@ import re
 STRAYS = "strays.json"
 """Records that came to the source after its fence, see :mod:`topicshift.core.drain.strays`."""
 
+GATE = "gate_progress.json"
+"""What the gate before the freeze has seen so far, for the page: lag by group over time, and what it waits for."""
+
 
 def file_name(consumer: str) -> str:
     """A consumer's name as part of a file name: readable, and different for different names."""

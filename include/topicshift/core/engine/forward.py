@@ -236,11 +236,14 @@ def _to_stop(consumer: Member, fact: GroupFact) -> bool:
 
 
 def _stopped(view: View, consumer: Member, fact: GroupFact) -> Decision:
-    """A group is stopped while it reads the source alone: never one that may be about to start on the target."""
+    """A group is stopped while it reads the source alone: never one that may be about to start on the target.
+
+    Also where its controller is not certain of it: what was begun there is carried on by a stop.
+    """
     group, where = consumer.group, fact.where
-    if where.status != "running" or where.side != "source":
+    if where.status == "stopped" or where.side != "source":
         return wait(f"group {group} is {where.status}" + (f" ({where.reason})" if where.reason else ""))
-    text = f"group {group} still reads the source"
+    text = f"group {group} still reads the source" + (f" ({where.reason})" if where.reason else "")
     return retell(view, Act.STOP_GROUP, text, text, group)
 
 

@@ -24,6 +24,12 @@ BROKEN_OFF: Final = frozenset({"step_failed", "producers_resumed", RUN_ENDED})
 """Events after which nobody is known to go on, until one of :data:`WENT_ON`."""
 
 _MOVED: Final = frozenset({WENT_ON, "claimed", "reopened", "taken_over", "step_intended", "approved", "asked"})
+OWNED: Final = frozenset({"claimed", "reopened", "taken_over"})
+"""Events whose actor owns the migration from then on."""
+
+COUNTED: Final = _MOVED | BROKEN_OFF | {"closed", "step_finished"}
+"""Kinds of events that :func:`need` looks at. The last event of each kind tells it as much as the whole trail."""
+
 _LATE: Final = timedelta(minutes=2)
 """Time after the end of a question at which nobody waits for its answer any more."""
 

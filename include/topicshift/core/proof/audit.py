@@ -160,9 +160,18 @@ def verify(events: Iterable[EventRow], head: ChainHead, *, migration_id: str) ->
     return sorted(problems, key=lambda p: p.seq)
 
 
-def _order(rows: Sequence[EventRow], migration_id: str) -> list[Problem]:
+def verify_part(rows: Sequence[EventRow], migration_id: str, after: int, before_hash: str) -> list[Problem]:
+    """Every broken place among rows that follow row ``after``, whose hash is ``before_hash`` (nothing for the first).
+
+    Together with what was verified before they are as good as the whole trail; its end is for the caller to compare.
+    """
+    known = {after: before_hash} if after else {}
+    problems = [*_order(rows, migration_id, after + 1), *_content(rows, migration_id, known)]
+    return sorted(problems, key=lambda p: p.seq)
+
+
+def _order(rows: Sequence[EventRow], migration_id: str, wanted: int = 1) -> list[Problem]:
     problems: list[Problem] = []
-    wanted = 1
     for row in rows:
         if row.migration_id != migration_id:
             problems.append(Problem.of(row.seq, ProblemKind.FOREIGN, f"belongs to migration {row.migration_id!r}"))
@@ -176,9 +185,9 @@ def _order(rows: Sequence[EventRow], migration_id: str) -> list[Problem]:
     return problems
 
 
-def _content(rows: Sequence[EventRow], migration_id: str) -> list[Problem]:
+def _content(rows: Sequence[EventRow], migration_id: str, known: Mapping[int, str] | None = None) -> list[Problem]:
     problems: list[Problem] = []
-    before = {row.seq: row.hash for row in rows}
+    before = {**(known or {}), **{row.seq: row.hash for row in rows}}
     for row in rows:
         try:
             wanted = hash_of(row)
@@ -232,7 +241,16 @@ def verify_steps(steps: Iterable[StepRow], events: Iterable[EventRow]) -> list[s
     The journal writes an event with each change of a step, in the same transaction, so the trail tells what each row
     must hold: the data of the intent, with the data of the end laid over it.
     """
-    told: dict[str, tuple[str, dict[str, Any]]] = {}
+    return compare_steps(steps, steps_told(events))
+
+
+Told = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""What a trail says of each step: its state, and its data."""
+
+
+def steps_told(events: Iterable[EventRow], before: Told | None = None) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """What these events say of each step, laid over what earlier ones have said."""
+    told = dict(before or {})
     for event in events:
         name = event.data.get("step")
         if not isinstance(name, str):
@@ -240,8 +258,14 @@ def verify_steps(steps: Iterable[StepRow], events: Iterable[EventRow]) -> list[s
         if event.kind == "step_intended":
             told[name] = ("intended", dict(event.data.get("data", {})))
         elif event.kind == "step_finished":
-            before = told.get(name, ("", {}))[1]
-            told[name] = (str(event.data.get("state")), {**before, **event.data.get("data", {})})
+            kept = told.get(name, ("", {}))[1]
+            told[name] = (str(event.data.get("state")), {**kept, **event.data.get("data", {})})
+    return told
+
+
+def compare_steps(steps: Iterable[StepRow], said: Told) -> list[str]:
+    """Every step whose row is not what the trail says of it, in words."""
+    told = dict(said)
     problems = []
     for step in steps:
         if step.step not in told:

@@ -123,12 +123,7 @@ Name = Annotated[str, AfterValidator(_name)]
 Participant = Annotated[str, AfterValidator(_participant)]
 ConnectionId = Annotated[str, AfterValidator(_connection)]
 Kind = Annotated[
-    str,
-    Field(
-        json_schema_extra={
-            "examples": ["route", "manual", "command", "connect", "kubernetes", "http", "spark_streaming"]
-        }
-    ),
+    str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect", "kubernetes", "http"]})
 ]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import ConnectionId, Location, Topic, did_you_mean, problem
+from topicshift.core.spec.fields import ConnectionId, did_you_mean, problem
 from topicshift.core.spec.http import HttpSettings
 
 ENTRY_POINTS = "topicshift.controllers"
@@ -41,19 +41,6 @@ class HookSettings(Model):
     hook: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """A file in the installation's folder of hooks, and no path."""
     timeout: Annotated[Duration, AfterValidator(_timeout)] = timedelta(seconds=5)
-
-
-def _folders(value: dict[str, str]) -> dict[str, str]:
-    if len(value) < 2 or len({folder.rstrip("/") for folder in value.values()}) < len(value):
-        raise ValueError("it has to give each of the two topics, by its name, a folder of its own")
-    return value
-
-
-class SparkSettings(HookSettings):
-    """Of kind ``spark_streaming``: see ``docs/participants/spark_streaming.md``."""
-
-    checkpoints: Annotated[dict[Topic, Location], AfterValidator(_folders), Field(max_length=10)]
-    """The query's checkpoint folder on each topic, as a path or an fsspec URL."""
 
 
 class ConnectSettings(Model):
@@ -87,6 +74,52 @@ class KubernetesSettings(Model):
     """The connection that names the API server and the log-in."""
 
 
+_TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
+
+
+class FlinkSettings(Model):
+    """Of kind ``flink``: see ``docs/participants/flink.md``."""
+
+    job: str = Field(min_length=1, max_length=500)
+    """The job's name, which no other job of that JobManager has."""
+    jar: str = Field(min_length=1, max_length=500)
+    """The file name of the jar that it is made from, as uploaded."""
+    args: list[str] = Field(min_length=1, max_length=200)
+    """The program's arguments, with ``{topic}`` where the topic stands, and ``{uid}`` where its source's uid does."""
+    entry_class: str | None = Field(default=None, pattern=r"^[A-Za-z_$][A-Za-z0-9_$.]{0,300}$")
+    """The class to run; what the jar says where it is left out."""
+    source_uid: str | None = Field(default=None, min_length=1, max_length=500)
+    """(consumers) The uid of the source that reads the topic, as it is today."""
+    target_uid: str | None = Field(default=None, min_length=1, max_length=500)
+    """(consumers) Its uid on the target; the present one with the target's name behind it where it is left out."""
+    starts_at: Literal["committed", "committed_or_earliest", "earliest", "latest"] | None = None
+    """(consumers) Where a source without state begins."""
+    sinks: list[Annotated[str, Field(pattern=_TOPIC)]] = Field(default=[], max_length=50)
+    """(consumers) The topics that it writes to in transactions."""
+    transactional_id_prefix: str | None = Field(default=None, min_length=1, max_length=200)
+    """What the ids of its transactions begin with; left out where it writes in none."""
+    parallelism: int | None = Field(default=None, ge=1, le=32768)
+    """Its parallelism; what it has when it is stopped where it is left out."""
+    start_parallelism: int | None = Field(default=None, ge=1, le=32768)
+    """(consumers) The lower parallelism with which it starts on the target."""
+    raise_below: int = Field(default=1000, ge=1)
+    """Lag in records below which it has to stay before its parallelism is raised."""
+    raise_after: Duration = timedelta(seconds=60)
+    """How long it has to stay there."""
+    savepoints: str | None = Field(default=None, min_length=1, max_length=1000)
+    """The folder of its savepoints; what its JobManager is configured with where it is left out."""
+    connection: ConnectionId = "flink_default"
+    """The connection with the address of the JobManager, and the log-in."""
+
+    @model_validator(mode="after")
+    def _placed(self) -> Self:
+        if not any("{topic}" in a for a in self.args):
+            raise ValueError("args has {topic} nowhere, so the job could not be pointed to another topic")
+        if self.start_parallelism and self.parallelism and self.start_parallelism >= self.parallelism:
+            raise ValueError("start_parallelism has to be lower than parallelism")
+        return self
+
+
 SETTINGS: dict[str, type[Model]] = {
     "route": NoSettings,
     "manual": NoSettings,
@@ -94,7 +127,7 @@ SETTINGS: dict[str, type[Model]] = {
     "connect": ConnectSettings,
     "kubernetes": KubernetesSettings,
     "http": HttpSettings,
-    "spark_streaming": SparkSettings,
+    "flink": FlinkSettings,
 }
 """The kinds that ship, with what they take under ``settings``."""
 

@@ -1,0 +1,1 @@
+"""What a Flink job is, from the answers of its JobManager. Pure."""

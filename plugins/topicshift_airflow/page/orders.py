@@ -1,0 +1,106 @@
+"""The orders that a person may give from the page, each with what it will do.
+
+Nothing is done here: the browser triggers ``topic_control`` or ``topic_rollback`` by Airflow's own API, which checks
+the rights and names the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from topicshift.acts import orders
+from topicshift.core.engine.hold import paused
+from topicshift.core.engine.view import Record
+from topicshift.core.engine.words import MigrationState, Row
+from topicshift_airflow.page.rights import CONTROL, ROLLBACK
+
+
+@dataclass(frozen=True)
+class Order:
+    """One button. ``does``: what will happen, as far as the journal tells; ``cannot``: why it would be refused now.
+
+    ``looks``: what holds is looked up on the cluster before anything is done. ``may``: whether this user may give it.
+    """
+
+    order: str
+    label: str
+    dag_id: str
+    does: tuple[str, ...]
+    cannot: str = ""
+    looks: bool = False
+    may: bool = False
+    grave: bool = False
+
+
+def offered(record: Record, back: Mapping[str, Any], may: frozenset[str], now: datetime) -> list[dict[str, Any]]:
+    """The orders that make sense for this migration now. ``back``: the way back to expect, from its page."""
+    found = list[Order]()
+    if record.state is MigrationState.OPEN and not record.over:
+        found += _holds(record, now)
+        if record.freeze is not None and not record.mirrored:
+            found.append(_resume(record))
+        found.append(_abort(record, back))
+    if _can_go_back(record):
+        found.append(_roll_back(record, back))
+    return [{**asdict(o), "may": o.dag_id in may} for o in found]
+
+
+def _holds(record: Record, now: datetime) -> list[Order]:
+    out = []
+    if paused(record) or record.postponed_until is not None:
+        going = orders.go_on_prospect(record)
+        out.append(Order("go on", "Go on", CONTROL, going.does, going.cannot))
+    if not paused(record):
+        pause = orders.pause_prospect(record)
+        out.append(Order("pause", "Pause", CONTROL, pause.does, pause.cannot))
+    if record.freeze is None and not record.in_effect(Row.SWITCH_PRODUCERS):
+        # Whether it can be postponed at all does not depend on the moment that is chosen.
+        later = orders.postpone_prospect(record, now + timedelta(days=1), now)
+        does = ("the freeze does not begin before the time that you give, else before the next window of the spec; "
+                "what comes before it goes on", *later.does[1:])  # fmt: skip
+        out.append(Order("postpone", "Postpone", CONTROL, does if not later.cannot else (), later.cannot))
+    return out
+
+
+def _resume(record: Record) -> Order:
+    does = (
+        f"the freeze ends: producers resume on {record.source}, and the DENY is lifted",
+        "the run fails; clear its failed tasks to try again, or roll back",
+    )
+    if record.in_effect(Row.SWITCH_PRODUCERS):
+        cannot = "producers are being pointed to the target already; the cluster is asked whether one may write there"
+        return Order("resume on source", "End the freeze", CONTROL, does, cannot, looks=True, grave=True)
+    return Order("resume on source", "End the freeze", CONTROL, does, looks=True, grave=True)
+
+
+def _abort(record: Record, back: Mapping[str, Any]) -> Order:
+    if orders.rolling_back(record):
+        return Order("abort", "Abort", CONTROL, ("the rollback that was begun is finished",), looks=True, grave=True)
+    kind, why = back.get("kind"), back.get("why")
+    cannot = "" if kind in ("free", None) else f"the way back is {kind}: {why}"
+    does = orders.abort_lines(record)
+    return Order("abort", "Abort", CONTROL, does, cannot, looks=True, grave=True)
+
+
+def _can_go_back(record: Record) -> bool:
+    if record.mirrored:
+        return True
+    alive = record.state in (MigrationState.OPEN, MigrationState.DONE) and not record.policy.rehearsal
+    return alive and record.in_effect(Row.CREATE_TARGET)
+
+
+def _roll_back(record: Record, back: Mapping[str, Any]) -> Order:
+    kind = back.get("kind")
+    does = [str(back["does"])] if back.get("does") else []
+    does.append(
+        "the type of rollback is worked out on the cluster, and you are asked for exactly that before it begins"
+    )
+    if record.state is MigrationState.OPEN:
+        does.append(
+            "refused while the migration's own run still runs: abort it instead, or mark that run as failed first"
+        )
+    cannot = f"{back.get('why')}" if kind == "forward_only" else ""
+    return Order("roll back", "Roll back", ROLLBACK, tuple(does), cannot, looks=True, grave=True)

@@ -1,0 +1,159 @@
+"""The addresses of the page: HTML for people, JSON for scripts, and its own style and script.
+
+Nothing here changes anything. Every address wants a log-in, and shows a migration to those who may read the DAG of its
+run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Depends, HTTPException, Query, Response
+
+from topicshift.core.errors import TopicshiftError
+from topicshift.core.page.listing import Shown, Wanted
+from topicshift_airflow.links import airflow_path
+from topicshift_airflow.page import data
+from topicshift_airflow.page.view import rendered
+
+SAFE = {
+    # Scripts and styles are the page's own files, so a name that should turn out to be HTML would still run nothing.
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+router = APIRouter()
+NO_SUCH = "There is no such migration that you may see."
+
+
+def _read(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except TopicshiftError as error:
+        raise HTTPException(502, f"The journal cannot be read: {error}") from None
+
+
+def wanted(
+    state: Annotated[str, Query(max_length=20)] = "",
+    q: Annotated[str, Query(max_length=300)] = "",
+    cluster: Annotated[str, Query(max_length=200)] = "",
+    owner: Annotated[str, Query(max_length=300)] = "",
+    window: Annotated[str, Query(max_length=10)] = "",
+) -> Wanted:
+    """What the list is asked for."""
+    return Wanted(state, q.strip(), cluster, owner, window)
+
+
+WantedDep = Annotated[Wanted, Depends(wanted)]
+
+
+def visible(migration_id: str, user: GetUserDep) -> Shown:
+    """The migration; 404 where there is none that this user may see, 502 where the journal does not answer."""
+    found: Shown | None = _read(lambda: data.visible(migration_id, user))
+    if found is None:
+        raise HTTPException(404, NO_SUCH)
+    return found
+
+
+VisibleDep = Annotated[Shown, Depends(visible)]
+
+
+def _json(work: Callable[[], Any]) -> Response:
+    # Plain values already: FastAPI would walk them all once more.
+    return Response(json.dumps(_read(work)), media_type="application/json", headers=SAFE)
+
+
+def _page(template: str, root: str, **values: Any) -> Response:
+    text = rendered(template, root=root, airflow=airflow_path(), **values)
+    return Response(text, media_type="text/html", headers=SAFE)
+
+
+# ------------------------------------------------------------------------------------------------- JSON
+
+
+@router.get("/api/migrations")
+def api_list(user: GetUserDep, asked: WantedDep) -> Response:
+    """The list, filtered as on the page."""
+    return _json(lambda: data.migrations(user, asked))
+
+
+@router.get("/api/migrations/{migration_id}")
+def api_one(user: GetUserDep, found: VisibleDep) -> Response:
+    """All of one migration."""
+    return _json(lambda: data.migration(found, user))
+
+
+@router.get("/api/migrations/{migration_id}/trail")
+def api_trail(found: VisibleDep, before: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """Rows of the audit trail with a lower number than ``before``, newest first; the newest without it."""
+    return _json(lambda: data.trail(found.row.migration_id, before))
+
+
+# ------------------------------------------------------------------------------------------------- pages
+
+
+@router.get("/")
+def list_page(user: GetUserDep, asked: WantedDep) -> Response:
+    """Migrations, those that wait for a person first."""
+    return _page("list.html.j2", "", asked=asked, **_read(lambda: data.migrations(user, asked)))
+
+
+@router.get("/run")
+def run_page(
+    user: GetUserDep,
+    dag_id: Annotated[str, Query(max_length=300)],
+    run_id: Annotated[str, Query(max_length=300)],
+) -> Response:
+    """The migration of one run of Airflow, as a view of that run; a list where it has several."""
+    found = _read(lambda: data.of_run(dag_id, run_id, user))
+    if len(found) == 1:
+        return _page("one.html.j2", "", m=_read(lambda: data.migration(found[0], user)))
+    names = [one.row.migration_id for one in found]
+    return _page("run.html.j2", "", names=[(n, quote(n, safe="")) for n in names])
+
+
+@router.get("/migrations/{migration_id}")
+def one_page(user: GetUserDep, found: VisibleDep) -> Response:
+    """One migration."""
+    return _page("one.html.j2", "../", m=_read(lambda: data.migration(found, user)))
+
+
+# ------------------------------------------------------------------------------------------------- assets
+
+
+@cache
+def _file(name: str) -> bytes:
+    return (Path(__file__).with_name("static") / name).read_bytes()
+
+
+@router.get("/page.css")
+def css(user: GetUserDep) -> Response:
+    """The style of the pages."""
+    return Response(_file("page.css"), media_type="text/css", headers=SAFE)
+
+
+@router.get("/page.js")
+def js(user: GetUserDep) -> Response:
+    """The script of the pages."""
+    return Response(_file("page.js"), media_type="text/javascript", headers=SAFE)
+
+
+@router.get("/icon.svg")
+def icon(user: GetUserDep) -> Response:
+    """The mark of the entry in Airflow's navigation."""
+    return Response(_file("icon.svg"), media_type="image/svg+xml", headers=SAFE)
+
+
+@router.get("/icon-dark.svg")
+def icon_dark(user: GetUserDep) -> Response:
+    """The same for dark pages."""
+    return Response(_file("icon-dark.svg"), media_type="image/svg+xml", headers=SAFE)

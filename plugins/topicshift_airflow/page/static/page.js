@@ -1,0 +1,203 @@
+// The page refreshes itself, follows Airflow's colours, and gives orders by Airflow's own API. All text is set as text.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const airflow = root.dataset.airflow;
+  const main = document.getElementById("main");
+
+  // ------------------------------------------------------------------------------------------------ inside Airflow
+  // Airflow shows the page in a frame of its own origin, which may not leave it: links to Airflow go through the frame's parent.
+  const framed = () => {
+    try { return window.parent !== window && window.parent.document ? window.parent : null; } catch { return null; }
+  };
+  const parent = framed();
+
+  const theme = () => {
+    let wanted = "";
+    try {
+      if (parent) wanted = parent.document.documentElement.classList.contains("dark") ? "dark" : "light";
+      else wanted = localStorage.getItem("theme") || "";
+    } catch { wanted = ""; }
+    if (wanted === "dark" || wanted === "light") root.dataset.theme = wanted;
+    else delete root.dataset.theme;
+  };
+  theme();
+  if (parent) new MutationObserver(theme).observe(parent.document.documentElement, { attributes: true });
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-airflow]");
+    if (!link || !parent || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const own = parent.document.createElement("a");
+    own.href = link.getAttribute("href");
+    parent.document.body.append(own);
+    own.click();
+    own.remove();
+  });
+
+  // ------------------------------------------------------------------------------------------------------- clocks
+  const text = (seconds) => {
+    if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+    const all = Math.floor(seconds), minutes = Math.floor(all / 60);
+    if (minutes < 60) return `${minutes} min ${String(all % 60).padStart(2, "0")} s`;
+    const hours = Math.floor(minutes / 60);
+    return hours < 48 ? `${hours} h ${String(minutes % 60).padStart(2, "0")} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  };
+  let fetchedAt = performance.now();
+  // Counted from the server's own clock: the browser's may be wrong.
+  const tick = () => {
+    const later = (performance.now() - fetchedAt) / 1000;
+    for (const clock of main.querySelectorAll("[data-since]")) {
+      const seconds = (Date.parse(clock.dataset.asof) - Date.parse(clock.dataset.since)) / 1000 + later;
+      if (seconds >= 0) clock.textContent = text(seconds);
+      const bar = clock.dataset.budget && clock.closest(".freeze")?.querySelector("progress");
+      if (bar) bar.value = Math.min(1, seconds / Number(clock.dataset.budget));
+    }
+  };
+  setInterval(tick, 500);
+
+  // ------------------------------------------------------------------------------------------------------ refresh
+  const every = () => 1000 * Number(main.querySelector("[data-every]")?.dataset.every || 10);
+  const busy = () => document.hidden || main.querySelector("dialog[open]") || main.contains(document.activeElement?.closest("details[open] input, select"));
+  const stale = (why) => {
+    const place = main.querySelector(".stale");
+    if (!place) return;
+    place.hidden = !why;
+    place.textContent = why ? `Not refreshed since then: ${why}` : "";
+  };
+  let more = false;
+  const refresh = async () => {
+    if (busy() || more) return;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status === 401 ? "you are not logged in any more" : `the server answers ${answer.status}`);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("main");
+      if (!fresh) throw new Error("the answer is no such page");
+      if (busy()) return;
+      for (const open of main.querySelectorAll("details[data-key]")) {
+        const same = fresh.querySelector(`details[data-key="${CSS.escape(open.dataset.key)}"]`);
+        if (same) same.open = open.open;
+      }
+      const focused = document.activeElement?.dataset?.order;
+      main.replaceChildren(...fresh.childNodes);
+      if (focused) main.querySelector(`[data-order="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+      fetchedAt = performance.now();
+      tick();
+    } catch (error) {
+      stale(error instanceof TypeError ? "the server does not answer" : error.message);
+    }
+  };
+  const loop = async () => { await refresh(); setTimeout(loop, every()); };
+  setTimeout(loop, every());
+
+  // ------------------------------------------------------------------------------------------------------- orders
+  const say = (place, ...lines) => {
+    place.replaceChildren(...lines.map(([line, kind]) => {
+      const p = document.createElement("p");
+      p.textContent = line;
+      if (kind) p.className = kind;
+      return p;
+    }));
+  };
+  const runLink = (place, dag, run) => {
+    const p = document.createElement("p"), link = document.createElement("a");
+    link.href = `${airflow}/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
+    link.dataset.airflow = "";
+    link.textContent = "Its run in Airflow";
+    p.append(link);
+    place.append(p);
+  };
+  const api = async (path, body) => {
+    const asked = { headers: { "Content-Type": "application/json", Accept: "application/json" }, cache: "no-store" };
+    if (body) Object.assign(asked, { method: "POST", body: JSON.stringify(body) });
+    const answer = await fetch(`${airflow}/api/v2/${path}`, asked);
+    if (answer.ok) return answer.json();
+    let why = `Airflow answers ${answer.status}`;
+    if (answer.status === 403) why = "Airflow does not let you do this";
+    else if (answer.status !== 404) {
+      const said = await answer.json().catch(() => ({}));
+      if (typeof said.detail === "string") why = said.detail;
+    }
+    throw Object.assign(new Error(why), { status: answer.status });
+  };
+  const xcom = async (at, key) => {
+    try { return (await api(`${at}/taskInstances/give_order/xcomEntries/${key}`)).value; } catch { return null; }
+  };
+  const parsed = (value) => (typeof value === "string" ? JSON.parse(value) : value);
+  const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
+  const give = async (form, onlySay) => {
+    const { dag, give: order, migration } = form.dataset, place = form.querySelector(".said");
+    const buttons = [...form.querySelectorAll("button:not([data-close])")];
+    const conf = { migration };
+    if (dag === "topic_control") {
+      Object.assign(conf, { order, reason: form.elements.reason.value, only_say: onlySay });
+      const until = form.elements.until?.value;
+      if (until) conf.until = new Date(until).toISOString();
+    }
+    for (const button of buttons) button.disabled = true;
+    let done = false;
+    try {
+      say(place, ["Asking Airflow …"]);
+      const run = (await api(`dags/${dag}/dagRuns`, { logical_date: null, conf })).dag_run_id;
+      const at = `dags/${dag}/dagRuns/${encodeURIComponent(run)}`;
+      if (dag === "topic_rollback") {
+        done = true;
+        say(place, ["topic_rollback has begun. It looks at the cluster, then asks for exactly the rollback that holds."]);
+        runLink(place, dag, run);
+        return;
+      }
+      let state = "queued";
+      for (let n = 0; !["success", "failed"].includes(state); n += 1) {
+        await wait(n < 20 ? 500 : 2000);
+        state = (await api(at)).state;
+        say(place, [`${onlySay ? "Looking" : "Working"}: the run of ${dag} is ${state} …`]);
+        runLink(place, dag, run);
+        if (n > 150) { say(place, [`The run is still ${state}. Look at it in Airflow.`, "bad-text"]); runLink(place, dag, run); return; }
+      }
+      const said = parsed((await xcom(at, "return_value")) ?? (await xcom(at, "said"))) || {};
+      const lines = (said.would || []).map((line) => [`${onlySay ? "It would" : "It does"}: ${line}`]);
+      if (said.cannot) lines.push([`Refused: ${said.cannot}`, "bad-text"]);
+      else if (state === "failed") lines.push(["It failed; the log of its task says why.", "bad-text"]);
+      else if (!onlySay) { lines.push([`Done: ${said.outcome}`]); done = true; }
+      say(place, ...lines);
+      runLink(place, dag, run);
+    } catch (error) {
+      say(place, [error instanceof TypeError ? "Airflow does not answer." : error.message, "bad-text"]);
+    } finally {
+      for (const button of buttons) button.disabled = done;
+      form.querySelector("[data-close]").textContent = done ? "Close" : "Do nothing";
+    }
+  };
+
+  const earlier = async (button) => {
+    const { earlier: before, from } = button.dataset;
+    const answer = await fetch(`${from}?before=${before}`, { cache: "no-store" });
+    if (!answer.ok) return;
+    more = true; // rows that a person has asked for are not taken away by the next refresh
+    stale("earlier rows of the trail are shown. Load the page anew to follow the migration.");
+    const rows = await answer.json(), body = button.closest("details").querySelector("tbody");
+    for (const row of rows) {
+      const line = body.insertRow();
+      for (const value of [row.seq, row.at, row.actor, `${row.did} ${row.what}`]) line.insertCell().textContent = value;
+    }
+    const last = rows.at(-1);
+    if (last && last.seq > 1) button.dataset.earlier = last.seq;
+    else button.remove();
+  };
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.order) document.getElementById(button.dataset.order)?.showModal();
+    else if ("close" in button.dataset) { button.closest("dialog").close(); refresh(); }
+    else if ("look" in button.dataset) give(button.form, true);
+    else if (button.dataset.earlier) earlier(button);
+  });
+  document.addEventListener("submit", (event) => {
+    if (!event.target.dataset.give) return;
+    event.preventDefault();
+    give(event.target, false);
+  });
+})();

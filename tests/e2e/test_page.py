@@ -1,0 +1,219 @@
+"""The page "Topic migrations" in a real Airflow and a real browser: what is seen, what is done, and by whom.
+
+With ``TOPICSHIFT_PICTURES`` set to a folder, the pictures of the docs are written there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import FrameLocator, Locator, Page, expect
+from tests.e2e.small import Run, Topic, trail_is_intact, until
+from tests.e2e.ui import Ui, log_in, logged_in
+
+from lab.stack import Stack
+from topicshift.adapters.journal import SqlJournal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+
+DAG, FENCE = "topic_migration", "stop_producers.fence"
+NAV, TAB = "Topic migrations", "Topic migration"
+LAG = 400
+"""Records that the group has to read while producers stand still, at a few a second."""
+
+
+@dataclass
+class Seen:
+    """What the browser had to complain about, and whom it talked to."""
+
+    errors: list[str] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("data:", "blob:", "about:")):
+            self.hosts.add(urlsplit(url).netloc)
+
+    def _said(self, message: Any) -> None:
+        if message.type == "error" and "/topicshift/" in str(message.location.get("url")):
+            self.errors.append(message.text)
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture(scope="module")
+def ui(stack: Stack, seen: Seen) -> Iterator[Ui]:
+    """A browser in which ``admin`` is logged in."""
+    with logged_in(stack.services.url, "admin", json.loads(stack.services.passwords_file.read_text())["admin"]) as made:
+        seen.watch(made.page)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("TOPICSHIFT_PICTURES")
+    return Path(named) if named else tmp_path_factory.mktemp("pictures")
+
+
+def inside(ui: Ui, title: str) -> FrameLocator:
+    """The page in the frame in which Airflow shows it."""
+    return ui.page.frame_locator(f"iframe[title='{title}']")
+
+
+def opened(ui: Ui, path: str) -> Page:
+    """The page alone, as a link to it opens it."""
+    ui.page.goto(f"{ui.url}/topicshift/{path}", wait_until="domcontentloaded")
+    return ui.page
+
+
+def order(page: Page | FrameLocator, label: str) -> Locator:
+    """Open the dialog of an order."""
+    page.locator(".orders").get_by_role("button", name=label).click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text("What will happen")
+    return dialog
+
+
+def give(dialog: Locator, reason: str) -> str:
+    """Give the order, and wait for what came of it."""
+    dialog.locator("input[name=reason]").fill(reason)
+    dialog.locator("button[type=submit]").click()
+    said = dialog.locator(".said")
+    expect(said).to_contain_text(re.compile("Done: |Refused: |It failed"))
+    text = said.inner_text()
+    dialog.get_by_role("button", name="Close").click()
+    return text
+
+
+def test_a_person_follows_a_migration_and_ends_it_from_the_page(
+    ui: Ui, stack: Stack, seen: Seen, pictures: Path
+) -> None:
+    topic = Topic(stack, "refunds", "refunds-ledger").make()
+    run = Run.start(stack.airflow, DAG, topic.values(approvals_plan="required", freeze_budget="120s"))
+    option = run.question("approve.plan")["options"][0]
+    journal = SqlJournal(stack.journal_url)
+    try:
+        (row,) = journal.find(source=topic.name)
+        asked_and_answered(ui, run, row.migration_id, option)
+        paused_and_gone_on(ui, journal, row.migration_id)
+        with topic.reading(topic.name, pause_s=0.2):
+            run.question(FENCE)
+            topic.write(topic.name, LAG)
+            run.answer(FENCE)
+            until(lambda: journal.step(row.migration_id, "freeze") is not None, "the freeze")
+            in_the_freeze(ui, row.migration_id, pictures)
+            without_rights(ui, stack, row.migration_id)
+            page = opened(ui, f"migrations/{row.migration_id}")
+            said = give(order(page, "Abort"), "a test")
+        assert "Done: " in said, said
+        expect(page.locator(".asof")).to_contain_text("rolled back", timeout=30_000)
+        assert journal.current(row.migration_id).state == "rolled_back"
+        (abort,) = journal.events(row.migration_id, {"abort"})
+        assert abort.data == {"reason": "a test", "by": "user:admin"}
+        assert trail_is_intact(journal, row.migration_id)
+        page.locator("details[data-key=trail] summary").click()
+        expect(page.locator("details[data-key=trail]")).to_contain_text("chain holds")
+    finally:
+        journal.close()
+    assert seen.errors == []
+    assert seen.hosts == {urlsplit(ui.url).netloc}, "nothing comes from elsewhere"
+
+
+def asked_and_answered(ui: Ui, run: Run, migration: str, option: str) -> None:
+    """From the navigation over the list to the question, and to the answer."""
+    ui.page.goto(ui.url, wait_until="domcontentloaded")
+    ui.page.get_by_role("link", name=NAV).first.click()
+    listed = inside(ui, NAV)
+    row = listed.locator("tr", has_text=migration)
+    expect(row).to_contain_text("a person to answer")
+    row.get_by_role("link").first.click()
+    one = inside(ui, NAV)
+    expect(one.locator(".now")).to_contain_text("A person has to act")
+    expect(ui.page).to_have_url(re.compile(f"/plugin/topic-migrations/topicshift/migrations/{migration}"))
+    one.get_by_role("link", name="Answer in Airflow").click()
+    expect(ui.page).to_have_url(re.compile(r"/dags/topic_migration/runs/.*required_actions"))
+    expect(ui.page.locator("body")).to_contain_text("Move refunds")
+    ui.open_run(run.dag_id, run.run_id)
+    ui.page.get_by_role("link", name=TAB, exact=True).click()
+    expect(inside(ui, TAB).locator("h1")).to_contain_text("refunds → refunds-v2")
+    ui.answer(run.dag_id, run.run_id, "approve.plan", option)
+
+
+def paused_and_gone_on(ui: Ui, journal: SqlJournal, migration: str) -> None:
+    """What an order would do is asked first; then it is given, and the audit trail names who gave it."""
+    page = opened(ui, f"migrations/{migration}")
+    said = give(order(page, "Pause"), "lunch")
+    assert "It does: nothing new is begun" in said and "Done: paused" in said
+    expect(page.locator(".now")).to_contain_text("paused by user:admin")
+    looked = order(page, "Abort")
+    looked.get_by_role("button", name="Look first").click()
+    expect(looked.locator(".said")).to_contain_text("It would: ")
+    looked.get_by_role("button", name="Do nothing").click()
+    assert journal.current(migration).state == "open"
+    assert "goes on" in give(order(page, "Go on"), "")
+    expect(page.locator(".now")).not_to_contain_text("paused")
+
+
+def in_the_freeze(ui: Ui, migration: str, pictures: Path) -> None:
+    """The clock runs by itself, the chart follows the drain; light, dark and narrow."""
+    page = opened(ui, f"migrations/{migration}")
+    clock = page.locator(".freeze b").first
+    expect(page.locator(".freeze")).to_contain_text(re.compile(r"Producers have stood still for .* of 2 min 00 s"))
+    before = clock.inner_text()
+    expect(clock).not_to_have_text(before)
+    expect(page.locator("svg.lag .forecast")).to_have_count(1)
+    expect(page.locator("table", has_text="signal")).to_contain_text("offsets left")
+    looks: list[tuple[str, str, str, int]] = [
+        ("page-freeze.png", f"migrations/{migration}", "light", 1400),
+        ("page-freeze-dark.png", f"migrations/{migration}", "dark", 1400),
+        ("page-freeze-phone.png", f"migrations/{migration}", "dark", 390),
+        ("page-list.png", "", "light", 1400),
+        ("page-list-phone.png", "", "light", 390),
+    ]
+    for name, path, theme, width in looks:
+        page.set_viewport_size({"width": width, "height": 1000 if width > 390 else 844})
+        page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+        page = opened(ui, path)
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        page.locator("main .card").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
+        page.screenshot(path=pictures / name, full_page=path != "" and width > 390)
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    ui.page.goto(f"{ui.url}/plugin/topic-migrations", wait_until="domcontentloaded")
+    expect(inside(ui, NAV).locator("html")).to_have_attribute("data-theme", re.compile("light|dark"))
+    expect(inside(ui, NAV).locator("tr", has_text=migration)).to_contain_text("drain")
+    ui.page.screenshot(path=pictures / "page-airflow.png")
+
+
+def without_rights(ui: Ui, stack: Stack, migration: str) -> None:
+    """Who may read and not trigger sees everything and is offered nothing; an order that is forged is refused."""
+    password = json.loads(stack.services.passwords_file.read_text())["viewer"]
+    browser = ui.page.context.browser
+    assert browser is not None
+    page = opened(log_in(browser, ui.url, "viewer", password), f"migrations/{migration}")
+    expect(page.locator(".now")).to_contain_text("lag")
+    buttons = page.locator(".orders button")
+    assert buttons.count() >= 2 and all(b.is_disabled() for b in buttons.all())
+    assert page.locator("dialog").count() == 0
+    forged = """async () => (await fetch('/api/v2/dags/topic_control/dagRuns', {method: 'POST',
+        headers: {'Content-Type': 'application/json'},
+        body: JSON.stringify({logical_date: null, conf: {migration: 'refunds', order: 'abort'}})})).status"""
+    assert page.evaluate(forged) == 403
+    page.context.clear_cookies()
+    assert page.request.get(f"{ui.url}/topicshift/migrations/{migration}").status == 401
+    page.context.close()

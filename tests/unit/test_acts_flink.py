@@ -1,0 +1,245 @@
+"""Flink jobs in a migration: killed at any call, each job goes on as it must, from the snapshot that it must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.unit.flink_place import JAR, told, words, writes
+from tests.unit.world import SOURCE, TARGET, Killed, World
+
+from topicshift.adapters.controllers.flink import FlinkController
+from topicshift.core.engine.words import Row, Step
+from topicshift.core.errors import DrainTimedOut
+from topicshift.testing.fake_flink import FakeJob, FakeJobManager
+
+few = settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
+GROUP = "scores"
+MIXED: dict[str, Any] = {
+    "producers": [
+        {"name": "intake", "kind": "flink", "settings": writes("intake"), "principal": "User:checkout"},
+        {"name": "billing", "kind": "command", "settings": {"hook": "billing"}, "principal": "User:billing"},
+    ],
+    "consumers": [
+        {"name": "scorer", "kind": "flink", "settings": told("scorer"), "group": GROUP},
+        {"name": "fraud", "group": "fraud-g"},
+    ],
+}
+
+
+class Streaming(World):
+    """A migration of a job that writes, a job that reads, a hook and an application on the route."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.manager = FakeJobManager(words)
+        super().__init__(**{**MIXED, **changes})
+        self.leave(GROUP)
+        self.cluster.calls.clear()
+        self.manager.upload(JAR)
+        self.manager.submit("a" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
+        self.manager.submit("b" * 32, ["intake", "intake-in", SOURCE], 2)
+        self.jobs = {name: fields(self.job(name)) for name in ("scorer", "intake")}
+        self.manager.on_call = self.fuse.burn
+        self.controllers["flink"] = self.controller()  # type: ignore[assignment]
+
+    def controller(self) -> FlinkController:
+        return FlinkController(self.cluster, lambda _: self.manager, self.clock)
+
+    def context(self, *args: Any, **how: Any) -> Any:
+        """Each process has a controller of its own, which remembers nothing."""
+        self.controllers["flink"] = self.controller()  # type: ignore[assignment]
+        return super().context(*args, **how)
+
+    def job(self, name: str) -> FakeJob:
+        return [j for j in self.manager.jobs.values() if j.name == name][-1]
+
+    def live(self) -> list[str]:
+        return sorted(j.name for j in self.manager.jobs.values() if j.state == "RUNNING")
+
+    def differs(self) -> dict[str, Any]:
+        """Every field of every job that is not as before."""
+        return {
+            f"{name}.{key}": value
+            for name, before in self.jobs.items()
+            for key, value in fields(self.job(name)).items()
+            if before[key] != value
+        }
+
+    def unharmed(self) -> bool:
+        """Everything is as before, and runs once."""
+        return (
+            self.differs() == {}
+            and self.live() == ["intake", "scorer"]
+            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
+            and self.controllers["command"].running.get("billing", True)
+        )
+
+    def back(self) -> None:
+        assert self.unharmed(), (self.differs(), self.live())
+        assert self.acls() == self.before
+
+    def kill_at(self, call: int) -> None:
+        """The process that makes this call to the JobManager, counted from 0, ends there."""
+        left = [call]
+        self.died = False
+
+        def burn(_: str) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                self.died = True
+                raise Killed
+
+        self.manager.on_call = burn
+
+    def arrived(self) -> None:
+        assert self.journal.current(self.claim.migration_id).state == "done"
+        assert self.differs() == {
+            "scorer.args": ["scorer", "scorer-in-payments-v2", TARGET, "--all"],
+            "scorer.works on": {TARGET},
+            "intake.args": ["intake", "intake-in", TARGET],
+            "intake.works on": {TARGET},
+        }
+        assert self.live() == ["intake", "scorer"]
+        assert self.controllers["command"].topic == {"billing": TARGET}
+        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+
+
+def fields(job: FakeJob) -> dict[str, Any]:
+    """What makes a job what it is."""
+    works_on = job.reads if job.name == "scorer" else {job.topic}
+    return {"args": job.args, "parallelism": job.parallelism, "state": job.state, "works on": works_on}
+
+
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_jobs_move_beside_other_kinds(cutover: str) -> None:
+    w = Streaming(cutover=cutover)
+    w.advanced()
+    w.arrived()
+    said = [(e["name"], e["moment"]) for e in w.events("participant") if e["name"] in ("scorer", "intake")]
+    assert said == [(name, moment) for name in ("intake", "scorer") for moment in ("stop", "saved", "point", "start")]
+    assert len(w.manager.jobs) == 4
+
+
+def frozen() -> Streaming:
+    """Everybody stands."""
+    w = Streaming()
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert not w.unharmed()
+    return w
+
+
+def moved() -> Streaming:
+    """The consumer is on the target, and not finished."""
+    w = Streaming()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.advance(leave=frozenset({"finish_group"}))
+    assert w.job("scorer").topic == TARGET
+    return w
+
+
+def written() -> Streaming:
+    """Everybody is on the target, which holds records that both groups have read."""
+    w = Streaming()
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    for group in (GROUP, "fraud-g"):
+        w.drain(group, TARGET)
+    return w
+
+
+WAYS: dict[str, tuple[Callable[[], Streaming], Callable[[Streaming], object], str]] = {
+    "forward": (Streaming, lambda w: w.arrived(), "forward"),
+    "resume": (frozen, lambda w: w.back(), "resume"),
+    "rollback": (moved, lambda w: w.back(), "rollback"),
+    "drain_back": (written, lambda w: w.back(), "rollback"),
+}
+ALL = pytest.mark.parametrize("way", WAYS)
+
+
+@ALL
+def test_killed_before_or_after_every_effect_on_the_job_manager_it_ends_where_it_would(way: str) -> None:
+    """At each stop and start, on the way there and on both ways back."""
+    begun, holds, wanted = WAYS[way]
+    w = begun()
+    asked: list[str] = []
+    w.manager.on_call = asked.append
+    w.advanced(wanted=wanted)
+    holds(w)
+    effects = [n for n, call in enumerate(asked) if not call.startswith("GET ")]
+    assert len(effects) == {"forward": 8, "resume": 2, "rollback": 8, "drain_back": 8}[way]
+    for n in effects:
+        w = begun()
+        w.kill_at(n)
+        w.until_done([10**6], wanted=wanted)
+        holds(w)
+        assert w.died
+
+
+@ALL
+@few
+@given(at=st.lists(st.integers(0, 400), min_size=1, max_size=3))
+def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
+    begun, holds, wanted = WAYS[way]
+    w = begun()
+    w.until_done(at, wanted=wanted)
+    holds(w)
+
+
+def test_a_job_that_fails_while_it_is_stopped_is_committed_first_and_stopped_anew() -> None:
+    w = Streaming()
+    w.manager.finishes = False
+
+    def mended(job: FakeJob) -> None:
+        w.manager.finishes = w.manager.finishes or job.state == "FAILED"
+
+    w.manager.on_change = mended
+    w.advanced()
+    w.arrived()
+    assert "restart" in {e["moment"] for e in w.events("participant")}
+
+
+def test_a_savepoint_that_fails_ends_the_freeze_with_every_job_as_before() -> None:
+    w = Streaming()
+    w.manager.saves = False
+    with pytest.raises(DrainTimedOut, match="the freeze budget is used up"):
+        w.advanced()
+    assert any("a stop of it failed (java.util.concurrent.CompletionException)" in line for line in w.said)
+    assert w.unharmed() and w.acls() == w.before
+    assert len(w.manager.jobs) == 2
+
+
+def test_a_job_whose_savepoint_is_slow_is_put_back_once_it_stands() -> None:
+    """The budget ends while the savepoint is taken: it would stand for ever, if it were taken for one that runs."""
+    w = Streaming()
+    w.manager.slow = True
+
+    def late(_: str) -> None:
+        if w.state(Row.FREEZE) == "undoing":
+            w.manager.settle()
+
+    w.manager.on_call = late
+    with pytest.raises(DrainTimedOut, match="the freeze budget is used up"):
+        w.advanced(patience_s=30)
+    assert w.unharmed() and w.acls() == w.before
+
+
+def test_a_job_that_fails_on_the_target_is_started_until_it_runs() -> None:
+    w = Streaming()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.manager.starts = False
+    assert "is FAILED" in w.waits(patience_s=30)
+    w.manager.starts = True
+    w.advanced()
+    w.arrived()
+
+
+def test_a_job_manager_that_forgets_everything_in_the_freeze_loses_no_job() -> None:
+    w = Streaming()
+    w.advanced(until=Step.VERIFY_DRAIN)
+    w.manager.forget()
+    w.manager.submit("c" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
+    w.advanced()
+    w.arrived()

@@ -1,0 +1,303 @@
+"""The page in Airflow: who sees what, what a hostile name can do, and what a person is offered."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api import security
+from airflow.models import DagModel
+from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.page_world import REQUIRED, drain_progress, keep, publish
+from tests.unit.test_names_fuzzed import anything
+from tests.unit.test_page_model import WAITING, page
+from tests.unit.world import OWNER, World
+
+from topicshift.adapters.journal import SqlJournal
+from topicshift.core.engine.words import Step
+from topicshift.core.errors import Unreadable
+from topicshift.core.page.listing import Wanted
+from topicshift_airflow import runtime
+from topicshift_airflow.page import data
+from topicshift_airflow.page.view import rendered
+from topicshift_airflow.web import app
+from topicshift_plugin import TopicshiftPlugin
+
+READS, TRIGGERS = (DagAccessEntity.XCOM, "GET"), (DagAccessEntity.RUN, "POST")
+RIGHTS: dict[str, set[tuple[str, tuple[DagAccessEntity, str]]]] = {
+    "on-call": {("topic_migration", READS), ("topic_control", TRIGGERS), ("topic_rollback", TRIGGERS)},
+    "viewer": {("topic_migration", READS)},
+    "other-team": {("topic_migration__orders", READS), ("topic_control", TRIGGERS)},
+    "stranger": set(),
+}
+
+
+class Rights(SimpleAuthManager):
+    """An auth manager with rights by DAG."""
+
+    def is_authorized_dag(
+        self, *, user: Any, method: str, access_entity: Any = None, details: Any = None, **_: Any
+    ) -> bool:
+        return (details.id, (access_entity, method)) in RIGHTS[user.username]
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJournal]:
+    monkeypatch.setenv("TOPICSHIFT_EVIDENCE", str(tmp_path / "evidence"))
+    monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "find_connection", lambda _: None)
+    monkeypatch.setattr(security, "get_auth_manager", Rights)
+    monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", Rights)
+    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda _: None))
+    monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", staticmethod(dict.fromkeys))
+    opened = runtime.open_journal()
+    assert isinstance(opened, SqlJournal)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[str], TestClient]]:
+    def logged_in(name: str) -> TestClient:
+        app.dependency_overrides[security.get_user] = lambda: SimpleAuthManagerUser(username=name, role=None)
+        return TestClient(app)
+
+    yield logged_in
+    app.dependency_overrides.clear()
+
+
+@pytest.fixture
+def frozen(journal: SqlJournal, tmp_path: Path) -> str:
+    """A migration whose producers stand still."""
+    world = World(approvals=REQUIRED)
+    world.answer(world.asks())
+    world.answer(world.asks())
+    world.advanced(until=Step.STOP_PRODUCERS)
+    world.evidence.write(world.claim.migration_id, "drain_progress.json", drain_progress())
+    return publish(world, journal, tmp_path / "evidence")
+
+
+# ----------------------------------------------------------------------------------------------------- permission
+
+
+def test_a_migration_is_shown_to_those_who_may_read_the_dag_of_its_run(client: Any, frozen: str) -> None:
+    def seen(user: str) -> set[int]:
+        asked = client(user)
+        owner = {"dag_id": OWNER.partition("/")[0], "run_id": OWNER.partition("/")[2]}
+        listed = asked.get("/api/migrations", params={"state": "all"}).json()["migrations"]
+        assert bool(listed) == (frozen in asked.get("/").text) == (frozen in asked.get("/run", params=owner).text)
+        paths = (f"/migrations/{frozen}", f"/api/migrations/{frozen}", f"/api/migrations/{frozen}/trail")
+        return {asked.get(path).status_code for path in paths} | {len(listed)}
+
+    assert seen("on-call") == seen("viewer") == {200, 1}
+    assert seen("other-team") == seen("stranger") == {404, 0}
+
+
+def test_a_migration_that_is_not_there_looks_like_one_that_may_not_be_seen(client: Any, frozen: str) -> None:
+    def answer(user: str, name: str) -> tuple[int, str]:
+        found = client(user).get(f"/migrations/{name}")
+        return found.status_code, found.text
+
+    assert answer("stranger", frozen) == answer("stranger", "none") == answer("on-call", "none")
+
+
+def test_an_order_is_offered_to_those_who_may_trigger_its_dag(client: Any, frozen: str) -> None:
+    def offered(user: str) -> dict[str, bool]:
+        return {o["order"]: o["may"] for o in client(user).get(f"/api/migrations/{frozen}").json()["orders"]}
+
+    orders = {"pause", "resume on source", "abort", "roll back"}
+    assert offered("on-call") == dict.fromkeys(orders, True)
+    assert offered("viewer") == dict.fromkeys(orders, False)
+    text = client("viewer").get(f"/migrations/{frozen}").text
+    assert "<dialog" not in text and text.count("disabled title=") == len(orders)
+    assert client("on-call").get(f"/migrations/{frozen}").text.count("<dialog") == len(orders)
+
+
+def test_no_address_of_the_page_changes_anything(client: Any, frozen: str) -> None:
+    """Orders go to Airflow's own API, which checks rights and origin; so there is nothing here to forge."""
+    assert {m for route in app.routes for m in route.methods} == {"GET"}  # type: ignore[attr-defined]
+    assert client("on-call").post(f"/migrations/{frozen}").status_code == 405
+
+
+def test_the_entry_in_the_navigation_and_the_view_of_a_run_lead_to_pages(client: Any, frozen: str) -> None:
+    nav, run = TopicshiftPlugin.external_views
+    assert (nav["destination"], run["destination"]) == ("nav", "dag_run")
+    dag_id, _, run_id = OWNER.partition("/")
+    paths = [nav["href"], nav["icon"], nav["icon_dark_mode"], run["href"]]
+    for path in paths:
+        path = path.replace("{DAG_ID}", dag_id).replace("{RUN_ID}", run_id)
+        assert path.startswith("/topicshift/")
+        assert client("viewer").get(path.removeprefix("/topicshift")).status_code == 200
+    assert client("viewer").get("/run", params={"dag_id": "other", "run_id": "1"}).text.count("owns no topic") == 1
+
+
+# -------------------------------------------------------------------------------------------------------- content
+
+
+def test_the_freeze_is_the_first_thing_that_is_said(client: Any, frozen: str) -> None:
+    text = client("on-call").get(f"/migrations/{frozen}").text
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text))
+    assert re.search(r"Producers have stood still for [\d.]+ \w+.* of 2 min 00 s", said)
+    assert text.index('class="freeze') < text.index(">Steps<") and "data-budget" in text
+    for told in ("checkout", "stopped", "ledger-g", "400 offsets left", "chain holds", "plan.json", "forecast"):
+        assert told in text, told
+    listed = client("on-call").get("/").text
+    assert 'class=" frozen"' in listed and "data-since" in listed
+
+
+def test_a_question_leads_to_where_it_is_answered(client: Any, journal: SqlJournal, tmp_path: Path) -> None:
+    world = World(approvals=REQUIRED)
+    world.show(world.asks())
+    name = publish(world, journal, tmp_path / "evidence")
+    text = client("on-call").get(f"/migrations/{name}").text
+    assert "A person has to act" in text and "Answer in Airflow" in text
+    assert 'href="/dags/topic_migration/runs/run-1/required_actions"' in text
+    assert "1 waits for a person" in re.sub("<[^>]+>", "", client("on-call").get("/").text)
+
+
+def test_the_style_is_strict_and_everything_comes_from_here(client: Any, frozen: str) -> None:
+    asked = client("on-call")
+    for path in ("/", f"/migrations/{frozen}"):
+        answer = asked.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+        assert "frame-ancestors 'self'" in policy and answer.headers["cache-control"] == "no-store"
+        assert not re.search(r'<[^>]*\s(style|on\w+)="', answer.text), "inline styles and scripts would be refused"
+        assert re.findall(r'(?:src|href)="(https?:)?//', answer.text) == []
+        assert re.findall("<script[^>]*>", answer.text) == [
+            f'<script src="{"../" if "migrations" in path else ""}page.js" defer>'
+        ]
+    for name in ("page.js", "page.css"):
+        text = asked.get(f"/{name}").text
+        assert not re.search(r"https?://|innerHTML|eval\(|@import|url\(", text)
+
+
+def test_it_says_so_when_the_journal_cannot_be_read(client: Any, frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> str:
+        raise Unreadable("the journal does not answer")
+
+    monkeypatch.setattr(data, "journal_url", unreadable)
+    for path in ("/", "/api/migrations", f"/migrations/{frozen}", "/run?dag_id=a&run_id=b"):
+        answer = client("on-call").get(path)
+        assert answer.status_code == 502 and "does not answer" in answer.text
+
+
+def test_without_evidence_the_journal_is_shown_all_the_same(
+    client: Any, frozen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Silent:
+        def names(self, _: str) -> list[str]:
+            raise Unreadable("the store does not answer")
+
+    monkeypatch.setattr(data, "evidence_from_env", Silent)
+    text = client("on-call").get(f"/migrations/{frozen}").text
+    assert "The evidence could not be read: the store does not answer" in text and "have stood still" in text
+
+
+def test_before_the_first_migration_the_list_is_empty(client: Any, journal: SqlJournal, tmp_path: Path) -> None:
+    assert "There is no migration that you may see." in client("on-call").get("/").text
+    assert client("on-call").get("/api/migrations").json()["migrations"] == []
+
+
+def test_a_broken_trail_is_said_on_the_page(client: Any, frozen: str, journal: SqlJournal) -> None:
+    row, steps, trail = journal.current(frozen), journal.steps(frozen), journal.events(frozen)
+    keep(journal, row, steps, [*trail[:4], replace(trail[4], actor="mallory"), *trail[5:]], instead=True)
+    text = client("on-call").get(f"/migrations/{frozen}").text
+    assert "chain broken" in text and "row 5: changed" in text
+
+
+def test_earlier_rows_of_the_trail_can_be_asked_for(client: Any, frozen: str) -> None:
+    text = client("on-call").get(f"/api/migrations/{frozen}").json()
+    assert [e["seq"] for e in text["trail"]] == sorted((e["seq"] for e in text["trail"]), reverse=True)
+    earlier = client("on-call").get(f"/api/migrations/{frozen}/trail", params={"before": 4}).json()
+    assert [e["seq"] for e in earlier] == [3, 2, 1]
+
+
+def test_the_pages_know_nothing_of_kafka() -> None:
+    """The API server never asks a cluster, so it need not even load a client."""
+    code = (
+        "import sys, topicshift_airflow.page.routes\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('confluent_kafka', 'kafka', 'pyspark')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# --------------------------------------------------------------------------------------------------- hostile names
+
+
+class Tags(HTMLParser):
+    """The tags of a page with the names of their attributes, and where its links lead."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, tuple[str, ...]]] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def _one(name: str) -> dict[str, Any]:
+    found = page(WAITING)
+    text = dict.fromkeys(("source", "target", "migration", "cluster_id", "waits_for", "cutover", "rehearses"), name)
+    person = {"name": name, "role": name, "status": name, "topic": name, "reason": name, "at": None, "members": 1}
+    return found | text | {
+        "files": [name],
+        "findings": [dict.fromkeys(("code", "level", "subject", "seen", "why", "do"), name)],
+        "participants": [person],
+        "questions": [{"ask": name, "subject": name, "until": name, "asked_at": name}],
+        "signals": [{"signal": name, "observed": name, "wanted": name, "good": False, "at": None}],
+        "orders": [{"order": name, "label": name, "dag_id": name, "does": [name], "cannot": name, "looks": True,
+                    "may": True, "grave": False}],
+        "watch": [{"code": name, "level": name, "seen": name, "do": name, "since": name, "subject": name}],
+        "answers": [{"at": name, "by": name, "said": name, "ask": name, "of": name, "about": {name: name}}],
+        "trail": [{"seq": 2, "at": name, "actor": name, "did": name, "what": name, "tone": "bad"}],
+        "chain": {"holds": False, "rows": 1, "problems": [name], "ends_in": name, "from_its_first_row_at": name},
+        "unread": [name], "run_page": "/dags/x", "answer_page": "/dags/x", "state": name, "step": name,
+        "rollback": {"kind": name, "why": name, "does": name, "at": None},
+    }  # fmt: skip
+
+
+def _list(name: str) -> dict[str, Any]:
+    row = {
+        "migration": name, "source": name, "target": name, "rehearses": name, "cluster_id": name, "state": name,
+        "active": True, "going_back": False, "step": name, "steps_done": 1, "steps": 9, "owner": name,
+        "window": {"text": name, "opens": name, "closes": name}, "waits_on": "person", "waits_for": name,
+        "freeze": None, "created_at": name, "updated_at": name,
+    }  # fmt: skip
+    asked = Wanted(name, name, name, name, name)
+    return {
+        "asked": asked,
+        "migrations": [row],
+        "of": 1,
+        "as_of": name,
+        "choices": {"clusters": [name], "owners": [name]},
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=anything | st.sampled_from(["javascript:alert(1)", "' onclick='x", "</script><script>x", "<!--", "&lt;"]))
+def test_a_hostile_name_is_text_wherever_it_stands(name: str) -> None:
+    name = name.encode("utf-8", "replace").decode() or "x"  # a database holds nothing else
+    for template, values in (("one.html.j2", lambda n: {"m": _one(n)}), ("list.html.j2", _list)):
+        plain, hostile = (
+            Tags(rendered(template, root="../", airflow="/prod", **values(n))) for n in ("payments", name)
+        )
+        assert [t for t, _ in plain.tags if t != "b"] == [t for t, _ in hostile.tags if t != "b"]
+        assert {a for _, a in hostile.tags} <= {a for _, a in plain.tags} | {("class",)}
+        assert all(re.match(r"(\.\./|\?|/dags/|migrations/|page\.)", link) for link in hostile.links), hostile.links
