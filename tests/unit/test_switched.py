@@ -56,6 +56,9 @@ def test_a_connection_that_cannot_be_read_fails_no_switch(monkeypatch: pytest.Mo
     assert events_of(run) == []
     monkeypatch.setattr(switched, "kafka_config", lambda _: {"bootstrap.servers": ""})
     assert events_of(run) == []
+    monkeypatch.setattr(switched, "kafka_config", lambda _: {"bootstrap.servers": "broker-1:9092"})
+    operator = task()
+    assert operator.execute(run.context(operator)) is not None, "Airflow gave no accessor for events"
 
 
 @pytest.mark.parametrize("cutover", list(Cutover))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from topicshift.core.engine.words import Row
-from topicshift.core.errors import TopicshiftError
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.runtime import kafka_config, log
 
@@ -54,7 +53,7 @@ class SwitchedOperator(AdvanceOperator):
         try:
             uri = asset_uri(str(kafka_config(ctx.spec.kafka_conn_id).get("bootstrap.servers", "")), record.target)
             self._events[AssetAlias(SWITCHED)].add(Asset(uri), extra=said)
-        except (TopicshiftError, ValueError) as error:  # everybody is moved: an event is no reason to fail
-            log.warning("no event of an asset for %s: %s", record.target, error)
+        except Exception as error:  # noqa: BLE001 - everybody is moved: an event is no reason to fail
+            log.warning("no event of an asset for %s: %s: %s", record.target, type(error).__name__, error)
             return
         log.info("asset %s: %s writes there now", uri, ", ".join(p.name for p in record.policy.producers))
