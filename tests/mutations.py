@@ -360,6 +360,20 @@ MUTATIONS = (
         ("tests/unit/test_http_controller.py",),
     ),
     Mutation(
+        "spark_streaming: where a query began is not looked at",
+        "include/topicshift/adapters/controllers/spark_streaming.py",
+        "if not began <= first <= reached:",
+        "if False:",
+        ("tests/unit/test_spark_streaming.py",),
+    ),
+    Mutation(
+        "spark_streaming: a query is certified without its checkpoint",
+        CORE + "spec/model.py",
+        "return [*self.readers, *own]",
+        "return [*self.readers]",
+        ("tests/unit/test_acts_spark.py",),
+    ),
+    Mutation(
         "gate: a group that is ignored keeps it shut",
         CORE + "drain/gate.py",
         "for code in certificate.reasons if _is_an_obstacle(code)]",

@@ -56,10 +56,11 @@ def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken
 
 
 def _inputs(ctx: MigrationContext, consumer: str) -> dict[str, Any]:
-    readers = [r.model_dump(mode="json") for r in ctx.spec.readers]
+    readers = [r.model_dump(mode="json") for r in ctx.spec.readers_of(consumer)]
     policy = ctx.installation() if readers else None
     places = {"places": policy.reader_locations} if policy is not None and policy.reader_locations is not None else {}
-    return {**DrainInputs.from_spec(ctx.spec, consumer=consumer).values(), "readers": readers, **places}
+    own = [c.group for c in ctx.spec.consumers]
+    return {**DrainInputs.from_spec(ctx.spec, consumer=consumer).values(), "readers": readers, "own": own, **places}
 
 
 def _common(ctx: MigrationContext, consumer: str, deadline: datetime) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_a_reader_whose_evidence_cannot_be_read_keeps_the_gate_shut_by_name() ->
 
     def advance(found: dict[str, Any]) -> Any:
         ctx = w.context()
-        ctx.ports.reader_evidence = lambda spec: lambda: [ReaderEvidence.model_validate(found)]
+        ctx.ports.reader_evidence = lambda spec, consumer: lambda: [ReaderEvidence.model_validate(found)]
         return w.advance(ctx, until=Step.STOP_PRODUCERS, patience_s=2)
 
     outcome = advance(lost)

@@ -52,7 +52,7 @@ def test_a_kind_of_an_installed_package_is_accepted_and_made(balloons: None) -> 
 def test_a_kind_that_nobody_offers_is_refused_with_a_suggestion() -> None:
     with pytest.raises(
         SpecError,
-        match=r"'balloon' is no kind of participant.*Known are: command, connect, http, kubernetes, manual, route",
+        match=r"no kind of.*Known are: command, connect, flink, http, kubernetes, manual, route, spark_streaming",
     ):
         spec(kind="balloon")
     with pytest.raises(SpecError, match="Did you mean `command`"):

@@ -123,7 +123,7 @@ class Ports:
     run_job: Callable[[MigrationContext, Act], None] | None = None
     """Runs a Spark job to its end (or starts the armed one); None where this advancer cannot."""
     owner_alive: Callable[[str], bool | None] = lambda _: None
-    reader_evidence: Callable[[Spec], Any] | None = None
+    reader_evidence: Callable[[Spec, str], Any] | None = None
     """Evidence of readers that commit nothing (``readers`` of the spec), as ``DrainInputs`` wants it."""
     installation: Callable[[], Installation | None] = lambda: None
     """The installation policy as it is now, None without one. Raises ``Unreadable`` or ``SpecError``."""

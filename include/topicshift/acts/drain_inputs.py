@@ -62,10 +62,16 @@ class DrainInputs:
         Raises ``Refused`` when the spec does not declare it.
         """
         groups = {c.name: c.group for c in spec.consumers}
+        own = {
+            c.group: f"declared as {c.name}; its own checkpoint certifies it"
+            for c in spec.consumers
+            if c.checkpoint(spec.source) is not None
+        }
         if consumer and consumer not in groups:
             raise Refused(f"The spec declares no consumer {consumer!r} (any more).")
-        declared = (groups[consumer],) if consumer else tuple(groups.values())
-        others = {g: f"declared as {n}; certified by itself" for n, g in groups.items() if g not in declared}
+        wanted = [groups[consumer]] if consumer else groups.values()
+        declared = tuple(g for g in wanted if g not in own)
+        others = {g: f"declared as {n}; certified by itself" for n, g in groups.items() if g not in wanted} | own
         return cls(
             topic=spec.source,
             declared=declared,

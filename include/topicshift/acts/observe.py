@@ -192,8 +192,8 @@ class _Look:
 
     def _taker(self, subject: str, *, fence: FencePoint | None) -> DrainTaker:
         ctx = self.ctx
-        evidence = ctx.ports.reader_evidence(ctx.spec) if ctx.ports.reader_evidence is not None else None
         name = ctx.consumer(subject).name if subject else ""
+        evidence = ctx.ports.reader_evidence(ctx.spec, name) if ctx.ports.reader_evidence is not None else None
         inputs = DrainInputs.from_spec(ctx.spec, consumer=name, evidence=evidence)
         issued = f"{ctx.claim.owner}#{ctx.claim.epoch}"
         return DrainTaker(ctx.ports.reader, inputs, fence=fence, config=_GATE_LOOK, now=ctx.clock.now, issued_by=issued)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from topicshift.adapters.connectors import MAX_BYTES, read_connector
@@ -43,11 +42,14 @@ def refusal(location: str, places: Sequence[str]) -> str | None:
     )
 
 
-def refused(readers: Iterable[Any], places: Sequence[str] | None) -> list[str]:
-    """Why each of a spec's ``readers`` may not be opened by a DAG. ``places``: the policy's; None: as listed here."""
+def refused(opened: Iterable[tuple[str, str]], places: Sequence[str] | None) -> list[str]:
+    """Why each place that a spec names (:meth:`Spec.opened`) may not be opened by a DAG.
+
+    ``places``: the policy's; None: as listed here.
+    """
     listed = places_from_env() if places is None else places
-    whys = [(number, reader, refusal(reader.location, listed)) for number, reader in enumerate(readers)]
-    return [f"readers[{number}].location of {reader.name}: {why}." for number, reader, why in whys if why is not None]
+    whys = [(where, refusal(location, listed)) for where, location in opened]
+    return [f"{where}: {why}." for where, why in whys if why is not None]
 
 
 def _below(location: str, place: str) -> bool:

@@ -50,7 +50,7 @@ def inputs_of_options(
                 f"--topic {topic} is not the spec's source ({spec.source}). Leave --topic out, or name the right spec."
             )
         inputs = DrainInputs.from_spec(spec)
-        declared_readers = [r.model_dump(mode="json") for r in spec.readers]
+        declared_readers = [r.model_dump(mode="json") for r in spec.readers_of()]
     both = sorted(set(ignored) & set(inputs.declared or ()))
     if both:
         raise SpecError(f"{', '.join(both)} is to be certified and to be ignored. Leave one of the two out.")

@@ -98,7 +98,7 @@ def command(
         say(f"{code}: {OPTIONS[code]}")
     found = policy()
     places = found.reader_locations if found is not None else None
-    for line in refused(loaded.readers, places):
+    for line in refused(loaded.opened(), places):
         say(f"A DAG refuses this spec, unless its workers list other places than this shell: {line}")
     if plan.unknown:
         return EXIT_UNKNOWN

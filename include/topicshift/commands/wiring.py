@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -89,12 +89,15 @@ def make_ports(
         from topicshift.adapters.controllers import ControllerEnv
         from topicshift.adapters.controllers import controller as make
 
-        return make(kind, ControllerEnv(dict(properties()), cluster, clock, endpoint or endpoint_from_env))
+        return make(kind, ControllerEnv(dict(properties()), cluster, clock, endpoint or endpoint_from_env, places))
 
-    def readers(spec: Spec) -> Any:
+    def places() -> Sequence[str] | None:
         found = installation()
-        places = found.reader_locations if found is not None else None
-        return evidence_source([r.model_dump(mode="json") for r in spec.readers], spec.source, places=places)
+        return found.reader_locations if found is not None else None
+
+    def readers(spec: Spec, consumer: str) -> Any:
+        named = [r.model_dump(mode="json") for r in spec.readers_of(consumer)]
+        return evidence_source(named, spec.source, places=places() if named else None)
 
     def report(opened: Journal, store: EvidenceStore, migration: str, write: Callable[[str, str], str]) -> str:
         from topicshift.reporting.run_report import write_report

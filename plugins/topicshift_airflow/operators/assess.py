@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ class _Assess(BaseOperator):
         config = kafka_config(spec.kafka_conn_id)
         with ExitStack() as open_:
             admin = open_.enter_context(KafkaAdmin(config))
-            movers = open_.enter_context(controllers(ControllerEnv(config, admin, endpoint=endpoint_of)))
+            env = ControllerEnv(config, admin, endpoint=endpoint_of, places=_places)
+            movers = open_.enter_context(controllers(env))
             journal = open_journal()
             open_.callback(journal.close)
             beside: Beside = {"impact": impact, "no_impact": no_impact, "journal": journal}
@@ -157,6 +158,15 @@ class AssessInput(_Assess):
             return
         self.log.info("%s is evidence of this run:\n%s", DRAFT, found.yaml())
         _store().write(assessment_id(context), DRAFT, found.yaml())
+
+
+def _places() -> Sequence[str]:
+    """The places below which a spec may let a worker read."""
+    from topicshift.adapters.readers import places_from_env
+
+    found = policy_file()()
+    listed = found.reader_locations if found is not None else None
+    return places_from_env() if listed is None else listed
 
 
 class AssessReport(_Assess):

@@ -92,9 +92,10 @@ def require_places(spec: Spec) -> None:
     """Raise ``SpecError`` where a reader's evidence lies at a place that the installation does not let a spec name."""
     from topicshift.adapters.readers import refused
 
-    found = policy_file()() if spec.readers else None
+    opened = spec.opened()
+    found = policy_file()() if opened else None
     listed = found.reader_locations if found is not None else None
-    for line in refused(spec.readers, listed):
+    for line in refused(opened, listed):
         raise SpecError(line)
 
 

@@ -76,17 +76,19 @@ def _write(migration_id: str, name: str, text: str) -> None:
 
 
 def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
-    """``DrainInputs`` from its plain values. ``readers``: with those that commit nothing, who count after the fence."""
+    """``DrainInputs`` from its plain values.
+
+    ``readers``: with all readers that commit nothing, who count after the fence; before it, with those alone that are
+    consumers of the spec.
+    """
     from topicshift.acts.drain_inputs import DrainInputs
     from topicshift.adapters.readers import evidence_source, places_from_env
 
-    evidence = None
-    if readers:
-        evidence = evidence_source(
-            values.get("readers", ()),
-            values["topic"],
-            places=values["places"] if "places" in values else places_from_env(),
-        )
+    evidence = evidence_source(
+        [r for r in values.get("readers", ()) if readers or r["name"] in values.get("own", ())],
+        values["topic"],
+        places=values["places"] if "places" in values else places_from_env(),
+    )
     return DrainInputs.from_values(values, evidence=evidence)
 
 

@@ -7,7 +7,7 @@ object with the methods of :class:`topicshift.ports.Controller`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,12 +24,16 @@ from topicshift.ports import Clock, ClusterAdmin, Controller
 
 @dataclass(frozen=True)
 class ControllerEnv:
-    """What a controller may need. ``endpoint`` gives the address and log-in of a connection, by its name."""
+    """What a controller may need. ``endpoint`` gives the address and log-in of a connection, by its name.
+
+    ``places`` gives the places below which evidence may be read; None: wherever the person who types says.
+    """
 
     kafka_config: Mapping[str, Any]
     admin: ClusterAdmin | None = None
     clock: Clock = field(default_factory=SystemClock)
     endpoint: Endpoints = endpoint_from_env
+    places: Callable[[], Sequence[str] | None] = lambda: None
 
 
 Factory = Callable[[ControllerEnv], Controller]
@@ -91,6 +95,21 @@ def _flink(env: ControllerEnv) -> Controller:
     return FlinkController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
 
 
+def _spark_streaming(env: ControllerEnv) -> Controller:
+    from topicshift.adapters.controllers.hooks import folder
+    from topicshift.adapters.controllers.spark_streaming import SparkStreamingController
+    from topicshift.adapters.readers import refusal
+
+    if env.admin is None:
+        raise SpecError("The controller of kind spark_streaming keeps offsets in Kafka, so it needs an admin client.")
+
+    def allowed(location: str) -> str | None:
+        places = env.places()
+        return None if places is None else refusal(location, places)
+
+    return SparkStreamingController(env.admin, folder(), allowed)
+
+
 KINDS: dict[str, Factory] = {
     "route": _route,
     "manual": _manual,
@@ -99,6 +118,7 @@ KINDS: dict[str, Factory] = {
     "kubernetes": _kubernetes,
     "http": _http,
     "flink": _flink,
+    "spark_streaming": _spark_streaming,
 }
 """The kinds that ship."""
 

@@ -18,19 +18,22 @@ NOT_NOW = 75
 _STATUS = ("running", "stopped")
 
 
-class CommandController(PlainController):
+class HookController(PlainController):
     """Calls each participant's hook with the moment as its argument; participants are called in parallel.
 
-    What a hook answers to *stop*, *point* and *start* is no evidence: a producer's state is what its *observe* says,
-    checked by the fence against the ends of the source; a consumer's is what Kafka says of its group.
+    What a hook answers to *stop*, *point* and *start* is no evidence.
     """
 
-    kind = "command"
     needs_person = False
+    model: type[HookSettings] = HookSettings
 
-    def __init__(self, admin: ClusterAdmin, folder: Path | None) -> None:
+    def __init__(self, admin: ClusterAdmin, call: hooks.Call) -> None:
         super().__init__(admin)
-        self._folder = folder
+        self._call_hook = call
+
+    def settings_of(self, who: Participant) -> HookSettings:
+        """The participant's settings."""
+        return self.model.model_validate(dict(who.settings))
 
     # ------------------------------------------------------------------------------------------------ before
 
@@ -40,11 +43,11 @@ class CommandController(PlainController):
         return [f"{p.name}: {line}" for p, line in zip(participants, lines, strict=True) if line]
 
     def _able(self, ctx: ControlContext, who: Participant) -> str:
-        path, why = hooks.find(self._folder, _settings(who).hook)
-        if path is None:
-            return why
         answer = self._call(ctx, who, "can_i")
-        return "" if answer.code == 0 else f"its hook {path.name} says no to can_i ({answer.text()})"
+        if answer.missing:
+            return answer.why
+        hook = self.settings_of(who).hook
+        return "" if answer.code == 0 else f"its hook {hook} says no to can_i ({answer.text()})"
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -65,7 +68,7 @@ class CommandController(PlainController):
         answers = self.side_by_side(participants, lambda p: self._call(ctx, p, moment, topic))
         failed = []
         for who, answer in zip(participants, answers, strict=True):
-            ctx.say(who.name, {"moment": moment, "hook": _settings(who).hook, "answer": answer.text()})
+            ctx.say(who.name, {"moment": moment, "hook": self.settings_of(who).hook, "answer": answer.text()})
             if answer.code != 0:
                 later = "cannot do it yet" if answer.code == NOT_NOW else "failed"
                 failed.append(f"the hook of {who.name} {later} at {moment} ({answer.text()})")
@@ -74,18 +77,8 @@ class CommandController(PlainController):
 
     # --------------------------------------------------------------------------------------------- observing
 
-    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
-        """One state for each participant. What a hook does not say clearly, or in time, is unknown."""
-        producers = [p for p in participants if p.role == "producer"]
-        consumers = [p for p in participants if p.role == "consumer"]
-        states = [
-            *self.side_by_side(producers, lambda p: self._producer(ctx, p)),
-            *self._groups.observe(ctx, consumers),
-        ]
-        found = {s.participant: s for s in states}
-        return [found[p] for p in participants]
-
-    def _producer(self, ctx: ControlContext, who: Participant) -> ParticipantState:
+    def observed(self, ctx: ControlContext, who: Participant) -> ParticipantState:
+        """What the hook says of one participant. What it does not say clearly, or in time, is unknown."""
         answer = self._call(ctx, who, "observe")
         try:
             if answer.code != 0:
@@ -104,16 +97,33 @@ class CommandController(PlainController):
 
     # ------------------------------------------------------------------------------------------------ hooks
 
-    def _call(self, ctx: ControlContext, who: Participant, moment: str, topic: str = "") -> hooks.Answer:
-        settings = _settings(who)
-        path, why = hooks.find(self._folder, settings.hook)
-        if path is None:
-            return hooks.Answer(None, why=why)
-        return hooks.run(path, moment, _told(ctx, who, moment, topic), settings.timeout.total_seconds())
+    def _call(
+        self, ctx: ControlContext, who: Participant, moment: str, topic: str = "", more: Mapping[str, str] | None = None
+    ) -> hooks.Answer:
+        settings = self.settings_of(who)
+        told = {**_told(ctx, who, moment, topic), **(more or {})}
+        return self._call_hook(settings.hook, moment, told, settings.timeout.total_seconds())
 
 
-def _settings(who: Participant) -> HookSettings:
-    return HookSettings.model_validate(dict(who.settings))
+class CommandController(HookController):
+    """A producer's state is what its *observe* says, checked by the fence against the ends of the source; a consumer's
+    is what Kafka says of its group."""
+
+    kind = "command"
+
+    def __init__(self, admin: ClusterAdmin, folder: Path | None) -> None:
+        super().__init__(admin, hooks.caller(folder))
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
+        """One state for each participant. What a hook does not say clearly, or in time, is unknown."""
+        producers = [p for p in participants if p.role == "producer"]
+        consumers = [p for p in participants if p.role == "consumer"]
+        states = [
+            *self.side_by_side(producers, lambda p: self.observed(ctx, p)),
+            *self._groups.observe(ctx, consumers),
+        ]
+        found = {s.participant: s for s in states}
+        return [found[p] for p in participants]
 
 
 def _told(ctx: ControlContext, who: Participant, moment: str, topic: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,12 +25,16 @@ _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
 
 @dataclass(frozen=True)
 class Answer:
-    """How a hook ended. ``code``: its exit code, None where it was ended after its time or could not be started."""
+    """How a hook ended. ``code``: its exit code, None where it was ended after its time or could not be started.
+
+    ``missing``: there is no hook of that name that may be run, for the reason in ``why``.
+    """
 
     code: int | None
     out: str = ""
     err: str = ""
     why: str = ""
+    missing: bool = False
 
     def text(self) -> str:
         """What it said, or why it said nothing, for a person."""
@@ -61,6 +65,20 @@ def find(where: Path | None, name: str) -> tuple[Path | None, str]:
     if not real.is_file() or not os.access(real, os.X_OK):
         return None, f"{path} is no executable file"
     return real, ""
+
+
+Call = Callable[[str, str, Mapping[str, str], float], Answer]
+"""A hook's name, the moment, what it is told as environment variables, and its time in seconds, to its answer."""
+
+
+def caller(where: Path | None) -> Call:
+    """Calls the hooks of this folder."""
+
+    def call(name: str, moment: str, told: Mapping[str, str], timeout_s: float) -> Answer:
+        path, why = find(where, name)
+        return Answer(None, why=why, missing=True) if path is None else run(path, moment, told, timeout_s)
+
+    return call
 
 
 def run(path: Path, moment: str, told: Mapping[str, str], timeout_s: float) -> Answer:

@@ -72,7 +72,8 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "refuses to start, or joins wrong keys.",
                 "Plan its reset (kafka-streams-application-reset), or a new application.id, at the switch.",
             )
-        if not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
+        reads = consumer.checkpoint(facts.spec.source) is None  # else its group keeps offsets, and nobody is in it
+        if reads and not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
             yield TS304.warning(
                 where,
                 f"{consumer.group!r} has no members ({info.state.lower()}).",

@@ -41,6 +41,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     """Compares discovered readers with the spec."""
     spec, snapshot = facts.spec, facts.snapshot
     declared = [c.group for c in spec.consumers]
+    own = {c.group for c in spec.consumers if c.checkpoint(spec.source) is not None}
     found = discover(
         spec.source,
         snapshot.groups,
@@ -50,7 +51,7 @@ def run(facts: Facts) -> Iterator[Finding]:
         ignored={g.group: g.reason for g in spec.ignore_groups},
     )
     for i, group in enumerate(declared):
-        if group in found.not_found:
+        if group in found.not_found and group not in own:
             close = get_close_matches(group, sorted(found.undeclared), n=1, cutoff=0.6)
             hint = f"Did you mean `{close[0]}`, which reads the source? " if close else ""
             yield TS301.error(

@@ -63,12 +63,11 @@ def forbidden(spec: Spec, target: str, policy: Installation) -> Iterator[Finding
     """What no later approval can mend: the connection, a topic, a place of evidence."""
     yield from out_of_bounds(spec, target, policy)
     places = policy.reader_locations
-    for i, reader in enumerate(spec.readers if places is not None else ()):
-        if not any(lies_below(reader.location, place) for place in places or ()):
+    for where, location in spec.opened() if places is not None else ():
+        if not any(lies_below(location, place) for place in places or ()):
             allowed = f"allows {', '.join(places)}" if places else "allows none"
-            yield TS805.error(
-                f"readers[{i}].location", f"{reader.location} of {reader.name}; the policy {allowed}.", _WHY
-            )
+            field, _, name = where.partition(" of ")
+            yield TS805.error(field, f"{location} of {name}; the policy {allowed}.", _WHY)
 
 
 def out_of_bounds(spec: Spec, target: str, policy: Installation) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     accepted = {g.group: g.reason for g in facts.spec.lost_records_accepted}
     for i, consumer in enumerate(facts.spec.consumers):
         commits = (facts.snapshot.commits or {}).get(consumer.group)
-        if commits is None:
+        if commits is None or consumer.checkpoint(facts.spec.source) is not None:
             continue
         lost: dict[int, int] = {}
         for p, committed in commits.offsets.items():

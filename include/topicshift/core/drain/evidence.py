@@ -112,31 +112,60 @@ def spark_batch_offsets(text: str, topic: str) -> dict[int, int]:
     each partition counts. Raises ``ValueError`` for a file that is none of a checkpoint, or of a format that is not
     known, ``LookupError`` if no source reads the topic.
     """
+    lowest: dict[int, int] = {}
+    for source in _kafka_sources(text):
+        for partition, offset in source.get(topic, {}).items():
+            lowest[partition] = min(offset, lowest.get(partition, offset))
+    if not lowest:
+        raise LookupError(f"no source of this query reads {topic}")
+    return lowest
+
+
+def spark_batch_topics(text: str) -> set[str]:
+    """The topics that a file of a checkpoint's ``offsets/`` folder names. Raises ``ValueError`` as above."""
+    return {topic for source in _kafka_sources(text) for topic in source}
+
+
+def spark_initial_offsets(text: str) -> dict[str, dict[int, int]]:
+    """Where a source began, by topic and partition, from the file ``0`` of its ``sources/N`` folder.
+
+    A byte of zero, the line ``v1``, and a JSON object as in ``offsets/``. Raises ``ValueError`` for another file.
+    """
+    version, _, rest = text.removeprefix("\0").partition("\n")
+    if version.strip() != "v1":
+        raise ValueError(f"where it began has the format {version.strip()[:10]!r}, and this version reads v1")
+    found = _kafka_source(rest)
+    if not found:
+        raise ValueError("where it began is not in the form of a Kafka source")
+    return found
+
+
+def _kafka_sources(text: str) -> list[dict[str, dict[int, int]]]:
     version, *lines = text.splitlines() or [""]
     version = version.strip()
     if version not in ("v1", "v2") and re.fullmatch(r"v\d+", version):
         raise ValueError(f"its offset log has format {version}, and this version of Topicshift reads v1 and v2")
     if version not in ("v1", "v2") or len(lines) < 2:
         raise ValueError("not an offsets file of a Structured Streaming checkpoint (version line v1 or v2 expected)")
-    lowest: dict[int, int] = {}
-    for line in lines[1:]:
-        offsets = line.strip() if version == "v1" else line.partition(":")[2].strip()
-        if offsets in ("", "-"):
-            continue
-        try:
-            source = parse_json(offsets)
-        except json.JSONDecodeError as exc:
-            raise ValueError(f"a source's offsets are not JSON: {exc.msg}") from None
-        ends = source.get(topic) if isinstance(source, dict) else None
+    texts = (line.strip() if version == "v1" else line.partition(":")[2].strip() for line in lines[1:])
+    return [_kafka_source(source) for source in texts if source not in ("", "-")]
+
+
+def _kafka_source(text: str) -> dict[str, dict[int, int]]:
+    """Offsets by topic and partition; empty for a source that is none of Kafka."""
+    try:
+        source = parse_json(text)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"a source's offsets are not JSON: {exc.msg}") from None
+    found: dict[str, dict[int, int]] = {}
+    for topic, ends in source.items() if isinstance(source, dict) else ():
         if not isinstance(ends, dict):
             continue
         for partition, offset in ends.items():
             if not partition.isdigit() or not isinstance(offset, int):
                 raise ValueError(f"partition {partition!r} has the offset {offset!r}, which is no number")
-            lowest[int(partition)] = min(offset, lowest.get(int(partition), offset))
-    if not lowest:
-        raise LookupError(f"no source of this query reads {topic}")
-    return lowest
+            found.setdefault(topic, {})[int(partition)] = offset
+    return found
 
 
 def connect_offsets(answer: Mapping[str, Any], topic: str) -> dict[int, int]:

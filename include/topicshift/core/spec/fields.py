@@ -123,7 +123,12 @@ Name = Annotated[str, AfterValidator(_name)]
 Participant = Annotated[str, AfterValidator(_participant)]
 ConnectionId = Annotated[str, AfterValidator(_connection)]
 Kind = Annotated[
-    str, Field(json_schema_extra={"examples": ["route", "manual", "command", "connect", "kubernetes", "http"]})
+    str,
+    Field(
+        json_schema_extra={
+            "examples": ["route", "manual", "command", "connect", "kubernetes", "http", "flink", "spark_streaming"]
+        }
+    ),
 ]
 Principal = Annotated[str, AfterValidator(_principal)]
 Location = Annotated[str, AfterValidator(_location)]

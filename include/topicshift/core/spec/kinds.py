@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import ConnectionId, did_you_mean, problem
+from topicshift.core.spec.fields import ConnectionId, Location, Topic, did_you_mean, problem
 from topicshift.core.spec.http import HttpSettings
 
 ENTRY_POINTS = "topicshift.controllers"
@@ -41,6 +41,19 @@ class HookSettings(Model):
     hook: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """A file in the installation's folder of hooks, and no path."""
     timeout: Annotated[Duration, AfterValidator(_timeout)] = timedelta(seconds=5)
+
+
+def _folders(value: dict[str, str]) -> dict[str, str]:
+    if len(value) < 2 or len({folder.rstrip("/") for folder in value.values()}) < len(value):
+        raise ValueError("it has to give each of the two topics, by its name, a folder of its own")
+    return value
+
+
+class SparkSettings(HookSettings):
+    """Of kind ``spark_streaming``: see ``docs/participants/spark_streaming.md``."""
+
+    checkpoints: Annotated[dict[Topic, Location], AfterValidator(_folders), Field(max_length=10)]
+    """The query's checkpoint folder on each topic, as a path or an fsspec URL."""
 
 
 class ConnectSettings(Model):
@@ -128,6 +141,7 @@ SETTINGS: dict[str, type[Model]] = {
     "kubernetes": KubernetesSettings,
     "http": HttpSettings,
     "flink": FlinkSettings,
+    "spark_streaming": SparkSettings,
 }
 """The kinds that ship, with what they take under ``settings``."""
 

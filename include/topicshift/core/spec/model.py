@@ -470,6 +470,7 @@ class Spec(Model):
         yield from _unique([g.group for g in self.ignore_groups], "ignore_groups", "group", "ignored group")
         yield from _unique([r.name for r in self.readers], "readers", "name", "reader")
         groups = {c.group for c in self.consumers}
+        yield from self._named_twice()
         for i, g in enumerate(self.ignore_groups):
             if g.group in groups:
                 yield problem(
@@ -486,6 +487,36 @@ class Spec(Model):
                     did_you_mean(accepted.group, sorted(groups)),
                     ("lost_records_accepted", i, "group"),
                 )
+
+    def _named_twice(self) -> Iterator[PydanticCustomError]:
+        for i, reader in enumerate(self.readers):
+            if reader.name in {c.group for c in self.consumers if c.checkpoint(self.source) is not None}:
+                yield problem(
+                    f"{reader.name!r} is both a reader and a consumer that is certified by its checkpoint",
+                    "A certificate would show two rows of this name.",
+                    "Take it out of `readers`: its consumer's `checkpoints` say the same.",
+                    ("readers", i, "name"),
+                )
+
+    def readers_of(self, consumer: str = "") -> list[Reader]:
+        """The readers whose own evidence a certificate is made of, beside what groups commit.
+
+        Consumers that commit nothing to Kafka are among them, by the name of their group. ``consumer`` names one of the
+        consumers: then, of the consumers, none but this one.
+        """
+        mine = [c for c in self.consumers if not consumer or c.name == consumer]
+        found = [(c.group, c.checkpoint(self.source)) for c in mine]
+        own = [Reader(name=g, kind="spark_checkpoint", location=at) for g, at in found if at is not None]
+        return [*self.readers, *own]
+
+    def opened(self) -> list[tuple[str, str]]:
+        """Every place that is opened to look for evidence: the field with the name of whom it is, and the location."""
+        found = [(f"readers[{i}].location of {r.name}", r.location) for i, r in enumerate(self.readers)]
+        for i, consumer in enumerate(self.consumers):
+            folders = consumer.settings.get("checkpoints") if consumer.kind == "spark_streaming" else None
+            for folder in folders.values() if isinstance(folders, dict) else ():
+                found.append((f"consumers[{i}].settings.checkpoints of {consumer.name}", str(folder)))
+        return found
 
 
 def _unique(values: list[str], section: str, key: str, what: str) -> Iterator[PydanticCustomError]:

@@ -20,8 +20,8 @@ class Application(Model):
         description=(
             "Who stops and starts it: `route` (it follows the route topic), `manual` (a person), `command` (a hook of "
             "the installation), `connect` (a Kafka Connect connector), `kubernetes` (a Deployment, StatefulSet or "
-            "Rollout), `http` (requests to an interface of its own), `flink` (a Flink job), or a kind that an "
-            "installed package offers."
+            "Rollout), `http` (requests to an interface of its own), `flink` (a Flink job), `spark_streaming` (a "
+            "Structured Streaming query, by a hook and its checkpoint), or a kind that an installed package offers."
         ),
     )
     settings: Annotated[dict[str, JsonValue], Field(max_length=50)] = Field(
@@ -53,7 +53,13 @@ class Producer(Application):
 class Consumer(Application):
     """An application that reads the source."""
 
-    group: Name = Field(min_length=1, description="The consumer group whose commits prove what was read.")
+    group: Name = Field(
+        min_length=1,
+        description=(
+            "The consumer group whose commits prove what was read. Of a `spark_streaming` query, which has none: a "
+            "name of its own, under which the offsets are kept at which it begins."
+        ),
+    )
     stored_offsets: Literal["none", "handled"] | None = Field(
         default=None,
         description=(
@@ -62,6 +68,12 @@ class Consumer(Application):
             "asks, and refuses the group of a sink connector, and everybody's where no person approves it."
         ),
     )
+
+    def checkpoint(self, topic: str) -> str | None:
+        """Where the checkpoint lies that proves what it has read of the topic; None for a group that commits."""
+        folders = self.settings.get("checkpoints") if self.kind == "spark_streaming" else None
+        found = folders.get(topic) if isinstance(folders, dict) else None
+        return found if isinstance(found, str) else None
 
 
 class Reader(Model):
