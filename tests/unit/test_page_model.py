@@ -355,6 +355,7 @@ def test_migrations_that_nobody_wrote_to_are_not_read_again(journal: SqlJournal,
     assert shown_ is not None and shown_.dags == {"topic_migration"}
     assert snapshots.one("none") is None and snapshots.overview.owned_by("topic_migration/9") == [made.migration_id]
     journal.take_over(made.migration_id, "topic_rollback/1")
+    assert "topic_rollback/1" in {s.row.owner for s in snapshots.all()}, "what was written to is read again"
     assert snapshots.overview.owned_by("topic_migration/9") == [made.migration_id], "it has owned it once"
     again_ = snapshots.one(made.migration_id)
     assert again_ is not None and again_.dags == {"topic_migration", "topic_rollback"}
