@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -108,4 +109,5 @@ def _name(part: Result) -> str:
 
 def _why(part: Result) -> str:
     struck = [name for name in part["struck"] if ALL_CLASSES[name].last]
-    return " ".join(str(part["why"] or ", ".join(struck) or ", ".join(part["struck"])).split())[:400]
+    why = " ".join(str(part["why"] or ", ".join(struck) or ", ".join(part["struck"])).split())
+    return re.sub(r"/\S*/(?=\S+/jobs/)", "", why)[:400]  # where a run lay on somebody's machine says nothing
