@@ -39,6 +39,13 @@ class ControllerEnv:
 Factory = Callable[[ControllerEnv], Controller]
 
 
+def _admin(env: ControllerEnv, kind: str, why: str = "judges groups by Kafka") -> ClusterAdmin:
+    """The admin client. Raises ``SpecError`` where there is none."""
+    if env.admin is None:
+        raise SpecError(f"The controller of kind {kind} {why}, so it needs an admin client.")
+    return env.admin
+
+
 def _route(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.route import RouteController
     from topicshift.adapters.route_store import RouteStore
@@ -49,50 +56,38 @@ def _route(env: ControllerEnv) -> Controller:
 def _manual(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.manual import ManualController
 
-    if env.admin is None:
-        raise SpecError("The controller of kind manual judges by the offsets in Kafka, so it needs an admin client.")
-    return ManualController(env.admin)
+    return ManualController(_admin(env, "manual", "judges by the offsets in Kafka"))
 
 
 def _command(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.command import CommandController
     from topicshift.adapters.controllers.hooks import folder
 
-    if env.admin is None:
-        raise SpecError("The controller of kind command judges groups by Kafka, so it needs an admin client.")
-    return CommandController(env.admin, folder())
+    return CommandController(_admin(env, "command"), folder())
 
 
 def _connect(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.connect import ConnectController
 
-    if env.admin is None:
-        raise SpecError("The controller of kind connect judges groups by Kafka, so it needs an admin client.")
-    return ConnectController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+    return ConnectController(_admin(env, "connect"), lambda name: asker(env.endpoint(name)), env.clock)
 
 
 def _kubernetes(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.kubernetes import KubernetesController
 
-    if env.admin is None:
-        raise SpecError("The controller of kind kubernetes judges groups by Kafka, so it needs an admin client.")
-    return KubernetesController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+    return KubernetesController(_admin(env, "kubernetes"), lambda name: asker(env.endpoint(name)), env.clock)
 
 
 def _http(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.http import HttpController, RestServices
 
-    if env.admin is None:
-        raise SpecError("The controller of kind http judges groups by Kafka, so it needs an admin client.")
-    return HttpController(env.admin, RestServices(env.endpoint), env.clock)
+    return HttpController(_admin(env, "http"), RestServices(env.endpoint), env.clock)
 
 
 def _flink(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.flink import FlinkController
 
-    if env.admin is None:
-        raise SpecError("The controller of kind flink judges groups by Kafka, so it needs an admin client.")
-    return FlinkController(env.admin, lambda name: asker(env.endpoint(name)), env.clock)
+    return FlinkController(_admin(env, "flink"), lambda name: asker(env.endpoint(name)), env.clock)
 
 
 def _spark_streaming(env: ControllerEnv) -> Controller:
@@ -100,14 +95,11 @@ def _spark_streaming(env: ControllerEnv) -> Controller:
     from topicshift.adapters.controllers.spark_streaming import SparkStreamingController
     from topicshift.adapters.readers import refusal
 
-    if env.admin is None:
-        raise SpecError("The controller of kind spark_streaming keeps offsets in Kafka, so it needs an admin client.")
-
     def allowed(location: str) -> str | None:
         places = env.places()
         return None if places is None else refusal(location, places)
 
-    return SparkStreamingController(env.admin, folder(), allowed)
+    return SparkStreamingController(_admin(env, "spark_streaming", "keeps offsets in Kafka"), folder(), allowed)
 
 
 KINDS: dict[str, Factory] = {

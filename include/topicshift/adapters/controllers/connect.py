@@ -42,8 +42,7 @@ class ConnectController(PlainController):
 
         A worker that cannot answer now is asked again for a few seconds: workers that rebalance soon do.
         """
-        found = self.side_by_side(participants, lambda p: self._patiently(ctx, p))
-        return [f"{p.name}: {line}" for p, lines in zip(participants, found, strict=True) for line in lines]
+        return self.lines_of(participants, lambda p: self._patiently(ctx, p))
 
     def _patiently(self, ctx: ControlContext, who: Participant) -> list[str]:
         for _ in range(_TRIES - 1):
@@ -185,9 +184,7 @@ class ConnectController(PlainController):
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant; what its worker or Kafka does not tell is unknown."""
-        groups = self._groups.observe(ctx, [p for p in participants if p.role == "consumer"])
-        of = {g.participant: g for g in groups}
-        return self.side_by_side(participants, lambda p: self._observed(ctx, p, of.get(p)))
+        return self.beside_groups(ctx, participants, lambda p, group: self._observed(ctx, p, group))
 
     def _observed(self, ctx: ControlContext, who: Participant, group: ParticipantState | None) -> ParticipantState:
         try:

@@ -10,13 +10,12 @@ from typing import Any
 from topicshift.adapters.controllers.flink_able import unable
 from topicshift.adapters.controllers.flink_access import MOST_TRIES, Access, Seen, Snapshot, settings_of
 from topicshift.adapters.controllers.flink_look import Look
-from topicshift.adapters.controllers.plain import PlainController
+from topicshift.adapters.controllers.plain import PlainController, patiently
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
     Refused,
-    SpecError,
     TopicshiftError,
     Transient,
     Unreadable,
@@ -25,7 +24,6 @@ from topicshift.core.flink import ids
 from topicshift.core.flink.job import Job
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, Participant, ParticipantState
 
-_TRIES, _PAUSE_S = 4, 1.0
 SAVES_S = 8.0
 """So long a stop waits for its savepoint, in seconds, so that where it is stands in the audit trail at once."""
 
@@ -62,32 +60,16 @@ class FlinkController(PlainController):
 
         A JobManager that does not answer is asked again for a few seconds.
         """
-        found = self._side_by_side(ctx, participants, self._patiently)
-        lines = [f"{p.name}: {line}" for p, lines in zip(participants, found, strict=True) for line in lines]
+        access = {p: self._access(p, ctx) for p in participants}
+        lines = self.lines_of(
+            participants, lambda p: patiently(p.name, lambda: unable(access[p], self._admin), self._clock)
+        )
         jobs = [(settings_of(p).connection, settings_of(p).job) for p in participants]
         return lines + [
             f"{p.name}: job {job[1]!r} is declared more than once; it is stopped and started as one"
             for p, job in zip(participants, jobs, strict=True)
             if jobs.count(job) > 1
         ]
-
-    def _side_by_side(
-        self, ctx: ControlContext, participants: Sequence[Participant], ask: Callable[[Access], Any]
-    ) -> list[Any]:
-        access = {p: self._access(p, ctx) for p in participants}
-        return self.side_by_side(participants, lambda p: ask(access[p]))
-
-    def _patiently(self, access: Access) -> list[str]:
-        for left in reversed(range(_TRIES)):
-            try:
-                return unable(access, self._admin)
-            except (SpecError, NotFound, AccessDenied) as error:
-                return [str(error)]
-            except Unreadable as error:
-                if not left or not isinstance(error, Transient):
-                    raise Unreadable(f"{access.who.name}: {error}") from None
-                self._clock.sleep(_PAUSE_S)
-        raise AssertionError("the last try answers or raises")
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -244,16 +226,15 @@ class FlinkController(PlainController):
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant; what its JobManager or Kafka does not tell is unknown."""
-        groups = self._groups.observe(ctx, [p for p in participants if p.role == "consumer"])
-        of = {g.participant: g for g in groups}
+        access = {p: self._access(p, ctx) for p in participants}
 
-        def looked(access: Access) -> ParticipantState:
+        def looked(who: Participant, group: ParticipantState | None) -> ParticipantState:
             try:
-                return Look(access, self._admin, of.get(access.who)).state()
+                return Look(access[who], self._admin, group).state()
             except TopicshiftError as error:
-                return ParticipantState(access.who, "unknown", None, reason=str(error))
+                return ParticipantState(who, "unknown", None, reason=str(error))
 
-        return self._side_by_side(ctx, participants, looked)
+        return self.beside_groups(ctx, participants, looked)
 
 
 def _kept(found: Snapshot) -> Mapping[str, Any]:

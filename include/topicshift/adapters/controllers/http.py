@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Protocol
 
-from topicshift.adapters.controllers.plain import PlainController
+from topicshift.adapters.controllers.plain import SAYS_NO, PlainController, patiently
 from topicshift.adapters.rest import Endpoints, asker
-from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient, Unreadable
+from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.fence.acls import concerning
 from topicshift.core.http.answers import Seen, judge
 from topicshift.core.http.templates import filled, filled_path
 from topicshift.core.spec.http import MAX_ACT_S, HttpSettings, Look, Request
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
-
-_TRIES, _PAUSE_S = 4, 1.0
 
 
 @dataclass(frozen=True)
@@ -83,20 +80,10 @@ class HttpController(PlainController):
 
         An interface that does not answer now is asked again for a few seconds.
         """
-        found = self.side_by_side(participants, lambda p: self._patiently(ctx, p))
-        return [f"{p.name}: {line}" for p, lines in zip(participants, found, strict=True) for line in lines]
-
-    def _patiently(self, ctx: ControlContext, who: Participant) -> list[str]:
-        for left in reversed(range(_TRIES)):
-            try:
-                return self._unable(ctx, who)
-            except (SpecError, NotFound, AccessDenied, Refused) as error:
-                return [str(error)]
-            except Unreadable as error:
-                if not left or not isinstance(error, Transient):
-                    raise Unreadable(f"{who.name}: {error}") from None
-                self._clock.sleep(_PAUSE_S)
-        raise AssertionError("the last try answers or raises")
+        return self.lines_of(
+            participants,
+            lambda p: patiently(p.name, lambda: self._unable(ctx, p), self._clock, (*SAYS_NO, Refused)),
+        )
 
     def _unable(self, ctx: ControlContext, who: Participant) -> list[str]:
         settings = _settings(who)
@@ -208,9 +195,7 @@ class HttpController(PlainController):
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant; what its interface or Kafka does not tell clearly is unknown."""
-        groups = self._groups.observe(ctx, [p for p in participants if p.role == "consumer"])
-        of = {g.participant: g for g in groups}
-        return self.side_by_side(participants, lambda p: self._observed(ctx, p, of.get(p)))
+        return self.beside_groups(ctx, participants, lambda p, group: self._observed(ctx, p, group))
 
     def _observed(self, ctx: ControlContext, who: Participant, group: ParticipantState | None) -> ParticipantState:
         try:
@@ -228,10 +213,7 @@ class HttpController(PlainController):
         def ask(name: str) -> Seen:
             return judge(self._read(ctx, who, look, name), look.running, look.stopped, look.topic, known)
 
-        if len(names) == 1:
-            return {names[0]: ask(names[0])}
-        with ThreadPoolExecutor(max_workers=min(len(names), 16)) as pool:
-            return dict(zip(names, pool.map(ask, names), strict=True))
+        return dict(zip(names, self.side_by_side(names, ask), strict=True))
 
     def _read(self, ctx: ControlContext, who: Participant, look: Look, connection: str) -> Any:
         path = filled_path(look.path, _names(ctx, who))

@@ -8,14 +8,12 @@ from typing import Any
 
 from topicshift.adapters.controllers.kubernetes_able import unable
 from topicshift.adapters.controllers.kubernetes_access import Access, settings_of
-from topicshift.adapters.controllers.plain import PlainController
+from topicshift.adapters.controllers.plain import PlainController, patiently
 from topicshift.adapters.rest import Ask
-from topicshift.core.errors import AccessDenied, NotFound, SpecError, TopicshiftError, Transient, Unreadable
+from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient
 from topicshift.core.kubernetes import rollout, scalers
 from topicshift.core.kubernetes.workload import Before, Json, Pod, before_of, pointed, replicas, scaled
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
-
-_TRIES, _PAUSE_S = 4, 1.0
 
 
 class KubernetesController(PlainController):
@@ -46,20 +44,10 @@ class KubernetesController(PlainController):
 
         An API server that does not answer is asked again for a few seconds.
         """
-        found = self.side_by_side(participants, lambda p: self._patiently(ctx, p))
-        return [f"{p.name}: {line}" for p, lines in zip(participants, found, strict=True) for line in lines]
-
-    def _patiently(self, ctx: ControlContext, who: Participant) -> list[str]:
-        for left in reversed(range(_TRIES)):
-            try:
-                return unable(self._access(who, ctx), ctx.migration)
-            except (SpecError, NotFound, AccessDenied) as error:
-                return [str(error)]
-            except Unreadable as error:
-                if not left or not isinstance(error, Transient):
-                    raise Unreadable(f"{who.name}: {error}") from None
-                self._clock.sleep(_PAUSE_S)
-        raise AssertionError("the last try answers or raises")
+        return self.lines_of(
+            participants,
+            lambda p: patiently(p.name, lambda: unable(self._access(p, ctx), ctx.migration), self._clock),
+        )
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -206,9 +194,7 @@ class KubernetesController(PlainController):
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant; what its API server or Kafka does not tell is unknown."""
-        groups = self._groups.observe(ctx, [p for p in participants if p.role == "consumer"])
-        of = {g.participant: g for g in groups}
-        return self.side_by_side(participants, lambda p: self._observed(ctx, p, of.get(p)))
+        return self.beside_groups(ctx, participants, lambda p, group: self._observed(ctx, p, group))
 
     def _observed(self, ctx: ControlContext, who: Participant, group: ParticipantState | None) -> ParticipantState:
         try:

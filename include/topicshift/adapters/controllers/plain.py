@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from topicshift.adapters.controllers.groups import GroupWatch
-from topicshift.core.errors import Transient
-from topicshift.ports import ClusterAdmin, ControlContext, Follower, Participant
+from topicshift.core.errors import AccessDenied, NotFound, SpecError, TopicshiftError, Transient, Unreadable
+from topicshift.ports import Clock, ClusterAdmin, ControlContext, Follower, Participant, ParticipantState
 
 _T = TypeVar("_T")
+_W = TypeVar("_W")
+
+TRIES: Final = 4
+"""So often whoever moves an application is asked before the plan says that there is no answer."""
+
+PAUSE_S: Final = 1.0
+"""Seconds between two of them."""
+
+SAYS_NO: Final[tuple[type[TopicshiftError], ...]] = (SpecError, NotFound, AccessDenied)
+"""Errors that are an answer: nobody has to ask again."""
 
 
 class PlainController:
@@ -22,8 +32,8 @@ class PlainController:
     def __init__(self, admin: ClusterAdmin) -> None:
         self._groups = GroupWatch(admin)
 
-    def side_by_side(self, who: Sequence[Participant], ask: Callable[[Participant], _T]) -> list[_T]:
-        """The answer for each participant, in their order, asked in parallel; the first error is raised."""
+    def side_by_side(self, who: Sequence[_W], ask: Callable[[_W], _T]) -> list[_T]:
+        """The answer for each (a participant, a connection), in their order, in parallel; the first error is raised."""
         if len(who) < 2:
             return [ask(p) for p in who]
         with ThreadPoolExecutor(max_workers=min(len(who), 16)) as pool:
@@ -54,6 +64,22 @@ class PlainController:
         if late:
             raise Transient("; ".join(late))
 
+    def lines_of(self, who: Sequence[Participant], ask: Callable[[Participant], list[str]]) -> list[str]:
+        """What is said of each participant, asked in parallel; each line begins with its name."""
+        found = self.side_by_side(who, ask)
+        return [f"{p.name}: {line}" for p, lines in zip(who, found, strict=True) for line in lines]
+
+    def beside_groups(
+        self,
+        ctx: ControlContext,
+        participants: Sequence[Participant],
+        look: Callable[[Participant, ParticipantState | None], ParticipantState],
+    ) -> list[ParticipantState]:
+        """One state for each participant, in parallel; ``look`` is given a consumer's group as Kafka shows it."""
+        groups = self._groups.observe(ctx, [p for p in participants if p.role == "consumer"])
+        of = {g.participant: g for g in groups}
+        return self.side_by_side(participants, lambda p: look(p, of.get(p)))
+
     def check(self, ctx: ControlContext) -> list[str]:
         """Nothing that all participants share."""
         return []
@@ -74,3 +100,22 @@ class PlainController:
 
     def close(self) -> None:
         """Nothing to let go: the admin client belongs to the caller."""
+
+
+def patiently(
+    name: str, ask: Callable[[], list[str]], clock: Clock, says_no: tuple[type[TopicshiftError], ...] = SAYS_NO
+) -> list[str]:
+    """What ``ask`` answers, or the error that is an answer, as a line; asked again for a few seconds without one.
+
+    Raises ``Unreadable``, with the participant's name, where there is none in the end.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            return ask()
+        except says_no as error:
+            return [str(error)]
+        except Unreadable as error:
+            if not left or not isinstance(error, Transient):
+                raise Unreadable(f"{name}: {error}") from None
+            clock.sleep(PAUSE_S)
+    raise AssertionError("the last try answers or raises")
