@@ -107,10 +107,7 @@ def _try(ask: Callable[[], Any], what: str, unknown: list[str]) -> Any:
 
 def _now(ctx: MigrationContext, source: str) -> tuple[State, str]:
     """Partitions, configs that are set on it, and ACLs of the source; and its topic id."""
-    answers = ctx.ports.executor.gather({"topic": lambda: ctx.admin.topic(source), "acls": ctx.admin.acls})
-    for answer in answers.values():
-        if isinstance(answer, TopicshiftError):
-            raise answer
+    answers = ctx.ask_all({"topic": lambda: ctx.admin.topic(source), "acls": ctx.admin.acls})
     topic, acls = answers["topic"], answers["acls"]
     if topic is None:
         raise NotFound(f"topic {source} does not exist (any more).")

@@ -562,6 +562,14 @@ class MigrationContext:
         ordered = sorted(kinds, key=lambda k: not getattr(self.controller(k), "leased", False))
         return [(self.controller(k), kinds[k]) for k in ordered]
 
+    def ask_all(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """The answer to each of these independent questions, asked side by side; the first error is raised."""
+        answers = self.ports.executor.gather(calls)
+        for answer in answers.values():
+            if isinstance(answer, TopicshiftError):
+                raise answer
+        return answers
+
     def observe(self, participants: Sequence[Participant]) -> list[ParticipantState]:
         """What every controller sees, one state for each participant asked, in the order asked."""
         found: dict[tuple[str, str], ParticipantState] = {}

@@ -13,7 +13,7 @@ from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Ask, Row, StepState
-from topicshift.core.errors import TopicshiftError, Transient
+from topicshift.core.errors import Transient
 from topicshift.core.fence.acls import (
     DenyPlan,
     RouteProducer,
@@ -46,16 +46,13 @@ def deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
     driven = ctx.driven(ctx.producers)
-    answers = ctx.ports.executor.gather(
+    answers = ctx.ask_all(
         {
             "topic": lambda: ctx.admin.topic(ctx.row.source),
             "acls": ctx.admin.acls,
             "states": lambda: ctx.observe(driven),
         }
     )
-    for answer in answers.values():
-        if isinstance(answer, TopicshiftError):
-            raise answer
     topic, acls, states = answers["topic"], answers["acls"], answers["states"]
     made = record.step(Row.CREATE_TARGET)
     differs = source_differs(topic, made.data if made is not None else {})

@@ -80,10 +80,7 @@ def _sample(ctx: MigrationContext, topic: str) -> Sample | None:
         "groups": lambda: ctx.admin.describe_groups(groups) if groups else {},
     }
     try:
-        found = ctx.ports.executor.gather(calls)
-        for answer in found.values():
-            if isinstance(answer, TopicshiftError):
-                raise answer
+        found = ctx.ask_all(calls)
         info, offsets = found["topic"], found["offsets"]
         if info is None:
             return None

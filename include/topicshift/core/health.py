@@ -9,6 +9,8 @@ from typing import Final, Literal
 from pydantic import Field
 
 from topicshift.core.base import Model
+from topicshift.core.series import thinned
+from topicshift.core.text import bytes_text
 
 FILE: Final = "health.json"
 WATCHED: Final = timedelta(hours=24)
@@ -74,10 +76,7 @@ class Health(Model):
 
     def with_after(self, sample: Sample, switched_at: str | None) -> Health:
         """With one sample more; of many, every second one of the older half goes."""
-        kept = [*self.after, sample]
-        if len(kept) > MOST:
-            half = MOST // 2
-            kept = [*kept[:half:2], *kept[half:]]
+        kept = thinned([*self.after, sample], MOST)
         return self.model_copy(update={"after": kept, "switched_at": switched_at or self.switched_at})
 
 
@@ -251,12 +250,7 @@ def _bytes(before: Sample, after: Sample) -> Change:
 def _mean(sample: Sample) -> str:
     if not sample.sizes:
         return "not known"
-    mean = sum(sample.sizes.values()) / len(sample.sizes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if mean < 1024:
-            return f"{mean:.0f} {unit}" if unit == "B" else f"{mean:.1f} {unit}"
-        mean /= 1024
-    return f"{mean:.1f} TiB"
+    return bytes_text(sum(sample.sizes.values()) / len(sample.sizes))
 
 
 def _replicas(before: Sample, after: Sequence[Sample]) -> Change:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from topicshift.core.drain.certificate import DrainCertificate, Verdict
 from topicshift.core.drain.gate import GateDecision, load_of
 from topicshift.core.drain.progress import DrainProgress
+from topicshift.core.engine.freeze import lasted
 from topicshift.core.engine.view import FenceFact, Unknown, View, Whereabouts
 from topicshift.core.engine.words import MigrationState, Row, StepState, plain_name, told
 from topicshift.core.errors import FenceBroken
@@ -175,12 +176,10 @@ def of_journal(row: MigrationRow, steps: Sequence[StepRow], now: datetime) -> It
 
 def _freeze(source: str, state: str, data: Mapping[str, Any], now: datetime) -> Iterator[Sample]:
     labels = {"source": source}
-    running = state in (StepState.INTENDED, StepState.UNDOING)
-    began, lease = (datetime.fromisoformat(str(data[key])) for key in ("started_at", "lease_until"))
-    ended = data.get("ended_at")
-    until = now if running or ended is None else datetime.fromisoformat(str(ended))
-    yield Sample(RUNNING, float(running), labels)
-    yield Sample(FREEZE, round((until - began).total_seconds(), 3), labels)
+    seen = lasted(state, data, now)
+    began, lease = seen.freeze.started_at, seen.freeze.lease_until
+    yield Sample(RUNNING, float(seen.running), labels)
+    yield Sample(FREEZE, seen.seconds, labels)
     yield Sample(BEGAN, round(began.timestamp(), 3), labels)
     yield Sample(BUDGET, (lease - began).total_seconds(), labels)
 

@@ -23,6 +23,7 @@ from topicshift.core.findings import sort_findings
 from topicshift.core.impact.report import Impact, Kind, ends_of
 from topicshift.core.sizing.choice import Choice, choose
 from topicshift.core.sizing.sizing import SizingResult
+from topicshift.core.text import bytes_text
 from topicshift.reporting.figures import before_after, figure_json, skew_curve, slice_strip
 
 _RULES_SHOWN = 8
@@ -151,13 +152,7 @@ def _percent(value: float | None, digits: int = 1) -> str:
 
 
 def _bytes(value: float | None) -> str:
-    if value is None:
-        return "–"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
+    return "–" if value is None else bytes_text(value)
 
 
 def _interval(owner: Any, name: str, form: str = "n", at: int | None = None) -> str:

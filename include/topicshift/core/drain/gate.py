@@ -14,6 +14,7 @@ from typing import Any
 from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, Verdict
 from topicshift.core.drain.progress import SERIES_POINTS
 from topicshift.core.drain.reasons import REASONS, Reason
+from topicshift.core.series import thinned
 
 BUDGET_SHARE = 0.25
 """The drain may take this share of the freeze budget; the rest is for fence, proof, approval and switch."""
@@ -121,9 +122,7 @@ class Gate:
         series = self._series.setdefault(name, [])
         if load.lag is not None:
             series.append((at, load.lag))
-        if len(series) > SERIES_POINTS:
-            half = SERIES_POINTS // 2
-            series[:] = series[:half:2] + series[half:]
+        series[:] = thinned(series, SERIES_POINTS)
 
     def progress(self, at: float, waits: Sequence[str]) -> dict[str, Any]:
         """What was seen so far, for charts: by group its lag (offsets, None if not known) over time, and how long it

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from topicshift.core.drain.certificate import DrainCertificate, GroupEvidence, PartitionEvidence, Verdict
 from topicshift.core.drain.reasons import ALARMS, REASONS, Alarm, Reason
+from topicshift.core.series import thinned
 
 SERIES_POINTS = 240
 _WINDOW_S = 60.0
@@ -192,9 +193,7 @@ class Tracker:
             if mine.best is None or lag < mine.best:
                 mine.best, mine.nearer_at = lag, at
             mine.series.append((at, lag))
-            if len(mine.series) > SERIES_POINTS:
-                half = SERIES_POINTS // 2
-                mine.series = mine.series[:half:2] + mine.series[half:]
+            mine.series = thinned(mine.series, SERIES_POINTS)
         mine.states = [s for s in mine.states if s[0] >= at - max(self._stuck_after, _WINDOW_S)][-SERIES_POINTS:]
         mine.states.append((at, evidence.state in _REBALANCING))
         for row in evidence.partitions:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from topicshift.core.engine.words import StepState
+
 LEASE_MARGIN_SHARE = 0.05
 """Share of the freeze budget that is kept free before the lease ends."""
 
@@ -58,6 +60,24 @@ class Freeze:
             datetime.fromisoformat(data["lease_until"]),
             datetime.fromisoformat(data["act_until"]),
         )
+
+
+@dataclass(frozen=True)
+class Lasted:
+    """How long a freeze has lasted: ``seconds`` until its end, or until now where it ``running``."""
+
+    freeze: Freeze
+    running: bool
+    seconds: float
+
+
+def lasted(state: str, data: Mapping[str, Any], now: datetime) -> Lasted:
+    """The same of a journal row of a freeze, by its state and data."""
+    freeze = Freeze.from_data(data)
+    running = state in (StepState.INTENDED, StepState.UNDOING)
+    ended = data.get("ended_at")
+    until = now if running or ended is None else datetime.fromisoformat(str(ended))
+    return Lasted(freeze, running, round((until - freeze.started_at).total_seconds(), 3))
 
 
 ABANDONED_AFTER = timedelta(seconds=60)

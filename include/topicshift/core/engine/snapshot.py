@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.freeze import lasted
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.rows import MigrationRow, StepRow
@@ -61,15 +61,13 @@ def freeze_seen(record: Record, now: datetime) -> dict[str, Any] | None:
     row = record.step(Row.FREEZE)
     if row is None:
         return None
-    freeze = Freeze.from_data(row.data)
-    running = row.state in (StepState.INTENDED, StepState.UNDOING)
-    ended = row.data.get("ended_at")
-    until = now if running or ended is None else datetime.fromisoformat(str(ended))
+    seen = lasted(row.state, row.data, now)
+    freeze, running = seen.freeze, seen.running
     undoing = row.state is StepState.UNDOING
     return {
         "running": running,
         "started_at": freeze.started_at.isoformat(),
-        "seconds": round((until - freeze.started_at).total_seconds(), 3),
+        "seconds": seen.seconds,
         "act_until": freeze.act_until.isoformat(),
         "lease_until": freeze.lease_until.isoformat(),
         "seconds_left": round(freeze.left(now), 3) if running else None,
