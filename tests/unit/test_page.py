@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -231,7 +232,8 @@ def test_the_pages_know_nothing_of_kafka() -> None:
         "import sys, topicshift_airflow.page.routes\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('confluent_kafka', 'kafka', 'pyspark')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
