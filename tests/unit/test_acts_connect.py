@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.connect import ConnectController
 from topicshift.core.engine.words import Step
@@ -29,11 +29,13 @@ MIXED: dict[str, Any] = {
 }
 
 
-class Connected(World):
+class Connected(KindWorld):
     """A migration of a source and a sink connector, a hook and an application on the route."""
 
+    group = GROUP
+
     def __init__(self, **changes: Any) -> None:
-        self.worker = FakeConnectWorker(self.changed)
+        self.worker = self.fake = FakeConnectWorker(self.changed)
         super().__init__(**{**MIXED, **changes})
         self.worker.cluster_id = self.cluster.cluster().cluster_id
         self.cluster.calls.clear()
@@ -66,33 +68,20 @@ class Connected(World):
         return (
             self.differs() == {}
             and {one.state for one in self.worker.connectors.values()} == {"RUNNING"}
-            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
-            and self.controllers["command"].running.get("billing", True)
+            and self.hook_unharmed()
         )
 
-    def back(self) -> None:
-        assert self.unharmed()
-        assert self.acls() == self.before
-
-    def kill_at(self, call: int) -> None:
-        """The process that makes this call to the worker, counted from 0, ends there."""
-        left = [call]
-        self.died = False
-
-        def burn(_: str) -> None:
-            left[0] -= 1
-            if left[0] == -1:
-                self.died = True
-                raise Killed
-
-        self.worker.on_call = burn
-
     def arrived(self) -> None:
-        assert self.journal.current(self.claim.migration_id).state == "done"
+        super().arrived()
         assert self.differs() == {"archive.topics": f"orders, {TARGET}", "intake.topic": TARGET}
         assert {one.state for one in self.worker.connectors.values()} == {"RUNNING"}
-        assert self.controllers["command"].topic == {"billing": TARGET}
-        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+        self.hook_arrived()
+
+    def stands(self) -> None:
+        assert not self.unharmed()
+
+    def on_target(self) -> None:
+        assert self.archive.config["topics"] == f"orders, {TARGET}"
 
 
 @pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -104,69 +93,20 @@ def test_connectors_move_beside_other_kinds(cutover: str) -> None:
     assert said == [(name, moment) for name in ("intake", "archive") for moment in ("stop", "point", "start")]
 
 
-def frozen() -> Connected:
-    """Everybody stands."""
-    w = Connected()
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert not w.unharmed()
-    return w
-
-
-def moved() -> Connected:
-    """The sink is on the target, and not finished."""
-    w = Connected()
-    w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.advance(leave=frozenset({"finish_group"}))
-    assert w.archive.config["topics"] == f"orders, {TARGET}"
-    return w
-
-
-def written() -> Connected:
-    """Everybody is on the target, which holds records that both groups have read."""
-    w = Connected()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    for group in (GROUP, "fraud-g"):
-        w.drain(group, TARGET)
-    return w
-
-
-WAYS: dict[str, tuple[Callable[[], Connected], Callable[[Connected], object], str]] = {
-    "forward": (Connected, lambda w: w.arrived(), "forward"),
-    "resume": (frozen, lambda w: w.back(), "resume"),
-    "rollback": (moved, lambda w: w.back(), "rollback"),
-    "drain_back": (written, lambda w: w.back(), "rollback"),
-}
-ALL = pytest.mark.parametrize("way", WAYS)
-
-
 @ALL
 def test_killed_before_or_after_every_effect_on_a_worker_it_ends_where_it_would(way: str) -> None:
     """At each stop, point and start, on the way there and on both ways back."""
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    asked: list[str] = []
-    w.worker.on_call = asked.append
-    w.advanced(wanted=wanted)
-    holds(w)
-    effects = [n for n, call in enumerate(asked) if not call.startswith("GET ") and "/connector-plugins/" not in call]
-    assert len(effects) == {"forward": 12, "resume": 2, "rollback": 12, "drain_back": 12}[way]
-    for n in effects:
-        w = begun()
-        w.kill_at(n)
-        w.until_done([10**6], wanted=wanted)
-        holds(w)
-        assert w.died
+    count = {"forward": 12, "resume": 2, "rollback": 12, "drain_back": 12}[way]
+    killed_at_each_effect(
+        Connected, way, lambda call: not call.startswith("GET ") and "/connector-plugins/" not in call, count
+    )
 
 
 @ALL
 @few
 @given(at=st.lists(st.integers(0, 300), min_size=1, max_size=3))
 def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    w.until_done(at, wanted=wanted)
-    holds(w)
+    killed_at(Connected, way, at)
 
 
 def test_a_source_that_does_not_stop_ends_the_freeze_with_every_setting_as_before() -> None:

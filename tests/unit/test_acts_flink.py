@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.unit.flink_place import JAR, told, words, writes
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.flink import FlinkController
 from topicshift.core.engine.words import Row, Step
@@ -30,11 +30,13 @@ MIXED: dict[str, Any] = {
 }
 
 
-class Streaming(World):
+class Streaming(KindWorld):
     """A migration of a job that writes, a job that reads, a hook and an application on the route."""
 
+    group = GROUP
+
     def __init__(self, **changes: Any) -> None:
-        self.manager = FakeJobManager(words)
+        self.manager = self.fake = FakeJobManager(words)
         super().__init__(**{**MIXED, **changes})
         self.leave(GROUP)
         self.cluster.calls.clear()
@@ -70,32 +72,10 @@ class Streaming(World):
 
     def unharmed(self) -> bool:
         """Everything is as before, and runs once."""
-        return (
-            self.differs() == {}
-            and self.live() == ["intake", "scorer"]
-            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
-            and self.controllers["command"].running.get("billing", True)
-        )
-
-    def back(self) -> None:
-        assert self.unharmed(), (self.differs(), self.live())
-        assert self.acls() == self.before
-
-    def kill_at(self, call: int) -> None:
-        """The process that makes this call to the JobManager, counted from 0, ends there."""
-        left = [call]
-        self.died = False
-
-        def burn(_: str) -> None:
-            left[0] -= 1
-            if left[0] == -1:
-                self.died = True
-                raise Killed
-
-        self.manager.on_call = burn
+        return self.differs() == {} and self.live() == ["intake", "scorer"] and self.hook_unharmed()
 
     def arrived(self) -> None:
-        assert self.journal.current(self.claim.migration_id).state == "done"
+        super().arrived()
         assert self.differs() == {
             "scorer.args": ["scorer", "scorer-in-payments-v2", TARGET, "--all"],
             "scorer.works on": {TARGET},
@@ -103,8 +83,13 @@ class Streaming(World):
             "intake.works on": {TARGET},
         }
         assert self.live() == ["intake", "scorer"]
-        assert self.controllers["command"].topic == {"billing": TARGET}
-        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+        self.hook_arrived()
+
+    def stands(self) -> None:
+        assert not self.unharmed()
+
+    def on_target(self) -> None:
+        assert self.job("scorer").topic == TARGET
 
 
 def fields(job: FakeJob) -> dict[str, Any]:
@@ -123,69 +108,18 @@ def test_jobs_move_beside_other_kinds(cutover: str) -> None:
     assert len(w.manager.jobs) == 4
 
 
-def frozen() -> Streaming:
-    """Everybody stands."""
-    w = Streaming()
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert not w.unharmed()
-    return w
-
-
-def moved() -> Streaming:
-    """The consumer is on the target, and not finished."""
-    w = Streaming()
-    w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.advance(leave=frozenset({"finish_group"}))
-    assert w.job("scorer").topic == TARGET
-    return w
-
-
-def written() -> Streaming:
-    """Everybody is on the target, which holds records that both groups have read."""
-    w = Streaming()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    for group in (GROUP, "fraud-g"):
-        w.drain(group, TARGET)
-    return w
-
-
-WAYS: dict[str, tuple[Callable[[], Streaming], Callable[[Streaming], object], str]] = {
-    "forward": (Streaming, lambda w: w.arrived(), "forward"),
-    "resume": (frozen, lambda w: w.back(), "resume"),
-    "rollback": (moved, lambda w: w.back(), "rollback"),
-    "drain_back": (written, lambda w: w.back(), "rollback"),
-}
-ALL = pytest.mark.parametrize("way", WAYS)
-
-
 @ALL
 def test_killed_before_or_after_every_effect_on_the_job_manager_it_ends_where_it_would(way: str) -> None:
     """At each stop and start, on the way there and on both ways back."""
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    asked: list[str] = []
-    w.manager.on_call = asked.append
-    w.advanced(wanted=wanted)
-    holds(w)
-    effects = [n for n, call in enumerate(asked) if not call.startswith("GET ")]
-    assert len(effects) == {"forward": 8, "resume": 2, "rollback": 8, "drain_back": 8}[way]
-    for n in effects:
-        w = begun()
-        w.kill_at(n)
-        w.until_done([10**6], wanted=wanted)
-        holds(w)
-        assert w.died
+    count = {"forward": 8, "resume": 2, "rollback": 8, "drain_back": 8}[way]
+    killed_at_each_effect(Streaming, way, lambda call: not call.startswith("GET "), count)
 
 
 @ALL
 @few
 @given(at=st.lists(st.integers(0, 400), min_size=1, max_size=3))
 def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    w.until_done(at, wanted=wanted)
-    holds(w)
+    killed_at(Streaming, way, at)
 
 
 def test_a_job_that_fails_while_it_is_stopped_is_committed_first_and_stopped_anew() -> None:

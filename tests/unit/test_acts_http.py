@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.http_contract import SETTINGS
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.http import HttpController
 from topicshift.core.engine.words import Step
@@ -34,11 +34,13 @@ MIXED: dict[str, Any] = {
 }
 
 
-class Served(World):
+class Served(KindWorld):
     """A migration of a producer of two instances and a consumer that are told by HTTP, a hook, and one on the route."""
 
+    group = GROUP
+
     def __init__(self, **changes: Any) -> None:
-        self.services = FakeServices(self.changed)
+        self.services = self.fake = FakeServices(self.changed)
         super().__init__(**{**MIXED, **changes})
         self.cluster.calls.clear()
         self.apps_of = {name: FakeApp(SOURCE) for name in ("checkout-0", "checkout-1", "ledger")}
@@ -62,34 +64,18 @@ class Served(World):
 
     def unharmed(self) -> bool:
         """Everything is as before, and runs."""
-        return (
-            self.now() == self.first
-            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
-            and self.controllers["command"].running.get("billing", True)
-        )
-
-    def back(self) -> None:
-        assert self.now() == self.first
-        assert self.unharmed() and self.acls() == self.before
+        return self.now() == self.first and self.hook_unharmed()
 
     def arrived(self) -> None:
-        assert self.journal.current(self.claim.migration_id).state == "done"
+        super().arrived()
         assert self.now() == {n: {**f, "topic": TARGET, "configured": TARGET} for n, f in self.first.items()}
-        assert self.controllers["command"].topic == {"billing": TARGET}
-        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+        self.hook_arrived()
 
-    def kill_at(self, call: int) -> None:
-        """The process that makes this call to an application, counted from 0, ends there."""
-        left = [call]
-        self.died = False
+    def stands(self) -> None:
+        assert not self.unharmed()
 
-        def burn(_: str) -> None:
-            left[0] -= 1
-            if left[0] == -1:
-                self.died = True
-                raise Killed
-
-        self.services.on_call = burn
+    def on_target(self) -> None:
+        assert self.apps_of["ledger"].topic == TARGET
 
 
 @pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -104,69 +90,18 @@ def test_they_move_beside_other_kinds(cutover: str) -> None:
     assert said == [(name, moment) for name in ("checkout", "ledger") for moment in once]
 
 
-def frozen() -> Served:
-    """Everybody stands."""
-    w = Served()
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert not w.unharmed()
-    return w
-
-
-def moved() -> Served:
-    """The consumer is on the target, and not finished."""
-    w = Served()
-    w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.advance(leave=frozenset({"finish_group"}))
-    assert w.apps_of["ledger"].topic == TARGET
-    return w
-
-
-def written() -> Served:
-    """Everybody is on the target, which holds records that both groups have read."""
-    w = Served()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    for group in (GROUP, "fraud-g"):
-        w.drain(group, TARGET)
-    return w
-
-
-WAYS: dict[str, tuple[Callable[[], Served], Callable[[Served], object], str]] = {
-    "forward": (Served, lambda w: w.arrived(), "forward"),
-    "resume": (frozen, lambda w: w.back(), "resume"),
-    "rollback": (moved, lambda w: w.back(), "rollback"),
-    "drain_back": (written, lambda w: w.back(), "rollback"),
-}
-ALL = pytest.mark.parametrize("way", WAYS)
-
-
 @ALL
 def test_killed_before_or_after_every_effect_on_an_application_it_ends_where_it_would(way: str) -> None:
     """At each stop, point and start, on the way there and on every way back, of each instance."""
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    asked: list[str] = []
-    w.services.on_call = asked.append
-    w.advanced(wanted=wanted)
-    holds(w)
-    effects = [n for n, call in enumerate(asked) if not call.startswith("GET ")]
-    assert len(effects) == {"forward": 24, "resume": 12, "rollback": 24, "drain_back": 24}[way]
-    for n in effects:
-        w = begun()
-        w.kill_at(n)
-        w.until_done([10**6], wanted=wanted)
-        holds(w)
-        assert w.died
+    count = {"forward": 24, "resume": 12, "rollback": 24, "drain_back": 24}[way]
+    killed_at_each_effect(Served, way, lambda call: not call.startswith("GET "), count)
 
 
 @ALL
 @few
 @given(at=st.lists(st.integers(0, 300), min_size=1, max_size=3))
 def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    w.until_done(at, wanted=wanted)
-    holds(w)
+    killed_at(Served, way, at)
 
 
 def test_a_stop_that_did_nothing_ends_the_freeze_with_every_field_as_before() -> None:

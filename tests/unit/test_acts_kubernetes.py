@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.ways import ALL, KindWorld, frozen, killed_at, killed_at_each_effect
+from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.kubernetes import KubernetesController
 from topicshift.core.engine.words import Step
@@ -42,11 +42,13 @@ MIXED: dict[str, Any] = {
 }
 
 
-class Deployed(World):
+class Deployed(KindWorld):
     """A migration of a Deployment with an HPA, a StatefulSet with KEDA, a hook and an application on the route."""
 
+    group = GROUP
+
     def __init__(self, **changes: Any) -> None:
-        self.api = FakeApiServer()
+        self.api = self.fake = FakeApiServer()
         super().__init__(**{**MIXED, **changes})
         self.cluster.calls.clear()
         self.api.on_change = self.changed
@@ -87,38 +89,21 @@ class Deployed(World):
 
     def unharmed(self) -> bool:
         """Everything is as before, and runs."""
-        return (
-            self.differs() == set()
-            and self.topics() == {SOURCE}
-            and self.controllers["command"].topic.get("billing", SOURCE) == SOURCE
-            and self.controllers["command"].running.get("billing", True)
-        )
-
-    def back(self) -> None:
-        assert self.unharmed()
-        assert self.acls() == self.before
-
-    def kill_at(self, call: int) -> None:
-        """The process that makes this call to the API server, counted from 0, ends there."""
-        left = [call]
-        self.died = False
-
-        def burn(_: str) -> None:
-            left[0] -= 1
-            if left[0] == -1:
-                self.died = True
-                raise Killed
-
-        self.api.on_call = burn
+        return self.differs() == set() and self.topics() == {SOURCE} and self.hook_unharmed()
 
     def arrived(self) -> None:
-        assert self.journal.current(self.claim.migration_id).state == "done"
+        super().arrived()
         trigger = ("spec", "triggers", 0, "metadata", "topic")
         assert self.differs() == {(CHECKOUT, TOPIC_AT), (LEDGER, TOPIC_AT), (KEDA, trigger)}
         assert self.topics() == {TARGET}
         assert self.api.objects[KEDA]["spec"]["triggers"][0]["metadata"]["topic"] == TARGET
-        assert self.controllers["command"].topic == {"billing": TARGET}
-        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
+        self.hook_arrived()
+
+    def stands(self) -> None:
+        assert self.differs() and not self.api.pods(CHECKOUT)
+
+    def on_target(self) -> None:
+        assert self.topics() == {TARGET}
 
 
 @pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -130,70 +115,19 @@ def test_workloads_move_beside_other_kinds(cutover: str) -> None:
     assert list(dict.fromkeys(said)) == [(n, m) for n in ("checkout", "ledger") for m in ("stop", "point", "start")]
 
 
-def frozen() -> Deployed:
-    """Everybody stands."""
-    w = Deployed()
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert w.differs() and not w.api.pods(CHECKOUT)
-    return w
-
-
-def moved() -> Deployed:
-    """The group is on the target, and not finished."""
-    w = Deployed()
-    w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.advance(leave=frozenset({"finish_group"}))
-    assert w.topics() == {TARGET}
-    return w
-
-
-def written() -> Deployed:
-    """Everybody is on the target, which holds records that both groups have read."""
-    w = Deployed()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    for group in (GROUP, "fraud-g"):
-        w.drain(group, TARGET)
-    return w
-
-
-WAYS: dict[str, tuple[Callable[[], Deployed], Callable[[Deployed], object], str]] = {
-    "forward": (Deployed, lambda w: w.arrived(), "forward"),
-    "resume": (frozen, lambda w: w.back(), "resume"),
-    "rollback": (moved, lambda w: w.back(), "rollback"),
-    "drain_back": (written, lambda w: w.back(), "rollback"),
-}
-ALL = pytest.mark.parametrize("way", WAYS)
-
-
 @ALL
 def test_killed_before_or_after_every_effect_on_an_api_server_it_ends_where_it_would(way: str) -> None:
     """At each write of stop, point and start, on the way there and on every way back."""
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    asked: list[str] = []
-    w.api.on_call = asked.append
-    w.advanced(wanted=wanted)
-    holds(w)
-    effects = [n for n, call in enumerate(asked) if call.startswith("PUT ")]
     # Remembered, the autoscaler paused, scaled to 0; pointed, with KEDA's trigger; put back, scaled up: twice each.
-    assert len(effects) == {"forward": 26, "resume": 4, "rollback": 26, "drain_back": 26}[way]
-    for n in effects:
-        w = begun()
-        w.kill_at(n)
-        w.until_done([10**6], wanted=wanted)
-        holds(w)
-        assert w.died
+    count = {"forward": 26, "resume": 4, "rollback": 26, "drain_back": 26}[way]
+    killed_at_each_effect(Deployed, way, lambda call: call.startswith("PUT "), count)
 
 
 @ALL
 @few
 @given(at=st.lists(st.integers(0, 400), min_size=1, max_size=3))
 def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    w.until_done(at, wanted=wanted)
-    holds(w)
+    killed_at(Deployed, way, at)
 
 
 def test_a_pod_that_does_not_end_ends_the_freeze_with_every_field_as_before() -> None:
@@ -221,7 +155,7 @@ def test_pods_that_never_become_ready_on_the_target_are_waited_for_by_name() -> 
 
 
 def test_an_api_server_that_dies_in_the_freeze_leaves_a_way_back() -> None:
-    w = frozen()
+    w = frozen(Deployed)
     w.api.dead = True
     why = w.waits(patience_s=30, wanted="resume")
     assert "checkout" in why and "no answer" in why

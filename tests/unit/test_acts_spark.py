@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.world import SOURCE, TARGET, Killed, World, _quietly
+from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.world import SOURCE, TARGET, _quietly
 
 from topicshift.acts.context import MigrationContext
 from topicshift.adapters.controllers.spark_streaming import SparkStreamingController
@@ -24,8 +24,10 @@ GROUP = "stats-g"
 HOME = tempfile.TemporaryDirectory()
 
 
-class Streamed(World):
+class Streamed(KindWorld):
     """A migration with a streaming query, a group on the route, and a producer that a hook moves."""
+
+    group = GROUP
 
     def __init__(self, **changes: Any) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="query-", dir=HOME.name))
@@ -36,7 +38,9 @@ class Streamed(World):
             "kind": "spark_streaming",
             "settings": {"hook": "stats", "checkpoints": folders},
         }
-        self.query = FakeQuery(self.ends, SOURCE, folders[SOURCE], f'{{"{SOURCE}": {{"0": 0, "1": 0, "2": 0}}}}')
+        self.query = self.fake = FakeQuery(
+            self.ends, SOURCE, folders[SOURCE], f'{{"{SOURCE}": {{"0": 0, "1": 0, "2": 0}}}}'
+        )
         producers = [
             {"name": "checkout", "kind": "command", "settings": {"hook": "c"}, "principal": "User:checkout"},
             {"name": "billing", "principal": "User:billing"},
@@ -87,22 +91,16 @@ class Streamed(World):
         self.read_once()
 
     def arrived(self) -> None:
-        assert self.journal.current(self.claim.migration_id).state == "done"
+        super().arrived()
         assert self.query.fields() == {"topic": TARGET, "checkpoint": str(self.home / "new"), "running": True}
-        assert set(self.cluster.commits([GROUP], TARGET, range(6))[GROUP].offsets.values()) == {0}
         self.read_once()
 
-    def kill_at(self, call: int) -> None:
-        left = [call]
-        self.died = False
+    def on_target(self) -> None:
+        assert self.query.topic == TARGET
 
-        def burn(_: str) -> None:
-            left[0] -= 1
-            if left[0] == -1:
-                self.died = True
-                raise Killed
-
-        self.query.on_call = burn
+    def read_target(self) -> None:
+        self.query("", "observe", {}, 1)
+        super().read_target()
 
 
 @pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -114,68 +112,18 @@ def test_a_query_moves_beside_other_kinds(cutover: str) -> None:
     assert [e["moment"] for e in w.events("participant") if e["name"] == "stats"] == ["stop", "point", "start"]
 
 
-def frozen() -> Streamed:
-    """Producers stand; nobody has told the query anything yet."""
-    w = Streamed()
-    w.advanced(until=Step.STOP_PRODUCERS)
-    return w
-
-
-def moved() -> Streamed:
-    """The query is on the target, and not finished."""
-    w = Streamed()
-    w.advanced(until=Step.SWITCH_PRODUCERS)
-    w.advance(leave=frozenset({"finish_group"}))
-    assert w.query.topic == TARGET
-    return w
-
-
-def written() -> Streamed:
-    """Everybody is on the target, which holds records that all have read."""
-    w = Streamed()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    w.query("", "observe", {}, 1)
-    w.drain("fraud-g", TARGET)
-    return w
-
-
-WAYS: dict[str, tuple[Callable[[], Streamed], Callable[[Streamed], object], str]] = {
-    "forward": (Streamed, lambda w: w.arrived(), "forward"),
-    "resume": (frozen, lambda w: w.back(), "resume"),
-    "rollback": (moved, lambda w: w.back(), "rollback"),
-    "drain_back": (written, lambda w: w.back(), "rollback"),
-}
-ALL = pytest.mark.parametrize("way", WAYS)
-
-
 @ALL
 def test_killed_before_or_after_every_act_on_the_query_it_ends_where_it_would(way: str) -> None:
     """At each stop, point and start, on the way there and on every way back."""
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    asked: list[str] = []
-    w.query.on_call = asked.append
-    w.advanced(wanted=wanted)
-    holds(w)
-    effects = [n for n, call in enumerate(asked) if call.split()[0] in ("stop", "point", "start")]
-    assert len(effects) == {"forward": 6, "resume": 0, "rollback": 6, "drain_back": 6}[way]
-    for n in effects:
-        w = begun()
-        w.kill_at(n)
-        w.until_done([10**6], wanted=wanted)
-        holds(w)
-        assert w.died
+    count = {"forward": 6, "resume": 0, "rollback": 6, "drain_back": 6}[way]
+    killed_at_each_effect(Streamed, way, lambda call: call.split()[0] in ("stop", "point", "start"), count)
 
 
 @ALL
 @few
 @given(at=st.lists(st.integers(0, 300), min_size=1, max_size=3))
 def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None:
-    begun, holds, wanted = WAYS[way]
-    w = begun()
-    w.until_done(at, wanted=wanted)
-    holds(w)
+    killed_at(Streamed, way, at)
 
 
 def test_a_query_that_is_behind_is_waited_for_by_name() -> None:
