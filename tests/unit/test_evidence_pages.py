@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from airflow.api_fastapi.core_api import security
-from airflow.models import DagModel
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from tests.unit.api_server import logged_in, serve
 
 from topicshift.core.errors import Unreadable
 from topicshift.ports import Claim
@@ -62,13 +60,7 @@ class Rights(SimpleAuthManager):
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Evidence and journal of a migration of ``topic_migration__payments``, of one that was rolled back, and others."""
-    monkeypatch.setenv("TOPICSHIFT_EVIDENCE", str(tmp_path / "evidence"))
-    monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path))
-    monkeypatch.setattr(runtime, "find_connection", lambda _: None)
-    monkeypatch.setattr(security, "get_auth_manager", Rights)
-    monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", Rights)
-    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda _: None))
-    monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", staticmethod(dict.fromkeys))
+    serve(tmp_path, monkeypatch, Rights)
     journal = runtime.open_journal()
 
     def claim(source: str, owner: str) -> str:
@@ -95,14 +87,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def client() -> Iterator[Callable[[str], TestClient]]:
-    """The pages as this user sees them; whom a token names is for Airflow to say, and for the end-to-end test."""
-
-    def logged_in(name: str) -> TestClient:
-        app.dependency_overrides[security.get_user] = lambda: SimpleAuthManagerUser(username=name, role=None)
-        return TestClient(app)
-
-    yield logged_in
-    app.dependency_overrides.clear()
+    with logged_in() as made:
+        yield made
 
 
 def test_a_report_is_shown_and_can_reach_nothing(client: Any, world: dict[str, str]) -> None:

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-from airflow.api_fastapi.core_api import security
-from airflow.models import DagModel
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.api_server import logged_in, serve
 from tests.unit.page_world import REQUIRED, drain_progress, keep, publish
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
@@ -56,13 +54,7 @@ class Rights(SimpleAuthManager):
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJournal]:
-    monkeypatch.setenv("TOPICSHIFT_EVIDENCE", str(tmp_path / "evidence"))
-    monkeypatch.setenv("TOPICSHIFT_HOME", str(tmp_path))
-    monkeypatch.setattr(runtime, "find_connection", lambda _: None)
-    monkeypatch.setattr(security, "get_auth_manager", Rights)
-    monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", Rights)
-    monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda _: None))
-    monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", staticmethod(dict.fromkeys))
+    serve(tmp_path, monkeypatch, Rights)
     opened = runtime.open_journal()
     assert isinstance(opened, SqlJournal)
     yield opened
@@ -71,12 +63,8 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJour
 
 @pytest.fixture
 def client() -> Iterator[Callable[[str], TestClient]]:
-    def logged_in(name: str) -> TestClient:
-        app.dependency_overrides[security.get_user] = lambda: SimpleAuthManagerUser(username=name, role=None)
-        return TestClient(app)
-
-    yield logged_in
-    app.dependency_overrides.clear()
+    with logged_in() as made:
+        yield made
 
 
 @pytest.fixture
