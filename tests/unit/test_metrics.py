@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import threading
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from airflow.observability import stats as core_stats
@@ -30,49 +34,65 @@ from topicshift_airflow import metrics as plugin
 from topicshift_airflow.metrics import Meter, emit, meter_of
 from topicshift_airflow.triggers.drain import DrainTrigger
 
+LISTENS = """
+import socket, sys
+heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+heard.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+heard.bind(("127.0.0.1", 0))
+print(heard.getsockname()[1], flush=True)
+while True:
+    sys.stdout.write(heard.recv(65536).decode() + chr(10))
+    sys.stdout.flush()
+"""
+
 
 class Statsd:
-    """A StatsD server: the last value of each gauge, the sum of each counter, by name and labels."""
+    """A StatsD server: the last value of each gauge, the sum of each counter, by name and labels.
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
-        self._socket.settimeout(0.1)
-        self.port = self._socket.getsockname()[1]
-        self.lines: list[str] = []
-        self._quiet, self._over = threading.Event(), threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+    It is a process of its own: a thread gets the interpreter too seldom, and datagrams that nobody reads are dropped.
+    """
 
-    def _read(self) -> None:
-        while not self._over.is_set():
-            try:
-                self.lines.append(self._socket.recv(65536).decode())
-                self._quiet.clear()
-            except TimeoutError:
-                self._quiet.set()
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "heard"
+        with self._file.open("w") as file:
+            self._process = subprocess.Popen([sys.executable, "-c", LISTENS], stdout=file)
+        self.port = int(self._until(lambda lines: lines[0] if lines else None))
+
+    def _until(self, found: Callable[[list[str]], str | None]) -> str:
+        for _ in range(1000):
+            result = found(self.lines)
+            if result is not None:
+                return result
+            time.sleep(0.01)
+        raise AssertionError("the server heard nothing for 10 s")
+
+    @property
+    def lines(self) -> list[str]:
+        """What was received, a datagram a line; the first one is the server's own port."""
+        return self._file.read_text().rpartition("\n")[0].splitlines()
 
     def values(self) -> dict[str, float]:
         """Everything that was received up to now, without Airflow's prefix."""
-        self._quiet.clear()
-        assert self._quiet.wait(10)
+        mark = f"mark {uuid4()}"  # datagrams of one machine keep their order
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(mark.encode(), ("127.0.0.1", self.port))
+        self._until(lambda lines: mark if mark in lines else None)
         found: dict[str, float] = {}
-        for line in self.lines:
+        for line in (line for line in self.lines[1:] if not line.startswith("mark ")):
             name, _, rest = line.removeprefix("airflow.topicshift.").rpartition(":")
             value, _, kind = rest.partition("|")
             found[name] = float(value) + (found.get(name, 0) if kind == "c" else 0)
         return found
 
     def close(self) -> None:
-        self._over.set()
-        self._reader.join(10)
-        self._socket.close()
+        self._process.kill()
+        self._process.wait()
 
 
 @pytest.fixture
-def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Statsd]]:
+def statsd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Statsd]]:
     """Airflow configured for a StatsD server that listens."""
-    server = Statsd()
+    server = Statsd(tmp_path)
 
     def configure(**settings: str) -> Statsd:
         found = {"statsd_on": "True", "statsd_host": "127.0.0.1", "statsd_port": str(server.port), **settings}

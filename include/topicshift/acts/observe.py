@@ -60,7 +60,7 @@ from topicshift.core.fence.acls import Grant, grant
 from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
-from topicshift.core.kafka.cluster import Acl, TopicInfo, total_end
+from topicshift.core.kafka.cluster import Acl, PartitionOffsets, TopicInfo, total_end
 from topicshift.core.plan.model import Plan
 from topicshift.core.plan.source import source_differs
 from topicshift.core.plan.target import NOT_COPIED
@@ -512,6 +512,7 @@ class _Look:
         if "record" not in self._fence_row():
             return Unknown("the fence is not proven")
         fence, sample, at = self.ctx.last_fence(self.record), self._sample(), self.ctx.clock.now()
+        sample = replace(sample, offsets=self._latest(sample.offsets, fence.taken_at))
         violations = compare(fence, sample, at=at)
         unread = [v.text for v in violations if v.kind is Broken.UNREADABLE]
         broken = [v for v in violations if v.kind is not Broken.UNREADABLE]
@@ -527,6 +528,21 @@ class _Look:
             grown = all(v.kind is Broken.GROWN for v in broken) and not unread
             return FenceFact(f"the fence of {fence.topic}, taken at {fence.taken_at}, is broken: {text}", grown)
         return Unknown("; ".join(unread)) if unread else FenceFact()
+
+    def _latest(
+        self, ends: Mapping[int, PartitionOffsets] | None, taken_at: str
+    ) -> Mapping[int, PartitionOffsets] | None:
+        """The ends, each as it was seen last: a look for a certificate comes a moment after the one for the fence."""
+        if ends is None:
+            return None
+        latest = dict(ends)
+        looked = [s for s in self._certificates() if isinstance(self.answers.get(f"drain:{s}"), DrainFact)]
+        for subject in looked:
+            for partition, seen in self.ctx.memory.takers[f"{subject}@{taken_at}"].world.offsets.items():
+                known = latest.get(partition)
+                if known is not None and known.end is not None and known.end < (seen.end or 0):
+                    latest[partition] = seen
+        return latest
 
     def _missing(self, acls: frozenset[Acl]) -> list[Acl]:
         """DENY bindings of this migration that are not in force."""
