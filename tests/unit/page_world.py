@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
 from tests.unit.world import World
 
 from topicshift.adapters.evidence import FsspecEvidence
@@ -46,6 +47,15 @@ def keep(
         for table, all_ in ((steps, made), (events, told)):
             if all_:
                 connection.execute(table.insert(), all_)
+
+    journal._db().write(write)
+
+
+def change(journal: SqlJournal, table: sa.Table, which: Any, **values: Any) -> None:
+    """Change rows behind the journal's back, as a newer version, or whoever has all rights, could."""
+
+    def write(connection: Any, _attempt: int) -> None:
+        connection.execute(table.update().where(which).values(**values))
 
     journal._db().write(write)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.api_server import logged_in, serve
-from tests.unit.page_world import REQUIRED, drain_progress, keep, publish
+from tests.unit.page_world import REQUIRED, change, drain_progress, keep, publish, renamed
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
 from tests.unit.world import OWNER, World
 
 from topicshift.adapters.journal import SqlJournal
+from topicshift.adapters.journal.tables import migrations, steps
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Unreadable
 from topicshift.core.page.listing import Wanted
@@ -205,6 +207,57 @@ def test_a_broken_trail_is_said_on_the_page(client: Any, frozen: str, journal: S
     keep(journal, row, steps, [*trail[:4], replace(trail[4], actor="mallory"), *trail[5:]], instead=True)
     text = client("on-call").get(f"/migrations/{frozen}").text
     assert "chain broken" in text and "row 5: changed" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": "hovering"}, "this version does not know its state 'hovering'"),
+        ({"spec": '{"cutover": "sideways"}'}, "this version does not know its order of the cut-over 'sideways'"),
+        ({"spec": "[]"}, "does not understand (AttributeError"),
+        ({"spec": "{"}, "its spec is no JSON"),
+    ],
+)
+def test_a_migration_that_is_not_understood_is_shown_by_name_and_hides_no_other(
+    client: Any, frozen: str, journal: SqlJournal, changes: dict[str, str], why: str
+) -> None:
+    row, steps, trail = journal.current(frozen), journal.steps(frozen), journal.events(frozen)
+    other, told = renamed(row, trail, "other-1", source="refunds", target="refunds-v2")
+    keep(journal, other, steps, told)
+    change(journal, migrations, migrations.c.migration_id == "other-1", **changes)
+    listed = {m["migration"]: m for m in client("on-call").get("/api/migrations?state=open").json()["migrations"]}
+    assert set(listed) == {frozen, "other-1"}
+    assert (listed["other-1"]["state"], listed["other-1"]["waits_on"]) == ("unknown", "person")
+    assert why in listed["other-1"]["waits_for"]
+    text = unescape(client("on-call").get("/").text)
+    assert "refunds-v2" in text and why in text and "have" not in listed[frozen]["waits_for"]
+    answer = client("on-call").get("/migrations/other-1")
+    assert answer.status_code == 200 and why in unescape(answer.text) and "data-order" not in answer.text
+    assert client("on-call").get("/api/migrations/other-1").json()["unclear"] in unescape(answer.text)
+    assert client("stranger").get("/migrations/other-1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": "wobbling"}, "the state 'wobbling' of its step freeze"),
+        ({"data": "no JSON"}, "the data of its step freeze is no JSON"),
+        ({"data": '{"freeze": "long ago"}'}, "does not understand"),
+    ],
+)
+def test_neither_does_a_step_that_is_not_understood(
+    client: Any, frozen: str, journal: SqlJournal, changes: dict[str, str], why: str
+) -> None:
+    row, steps_, trail = journal.current(frozen), journal.steps(frozen), journal.events(frozen)
+    keep(journal, *(_with_steps(steps_, *renamed(row, trail, "other-1"))))
+    change(journal, steps, (steps.c.migration_id == "other-1") & (steps.c.step == "freeze"), **changes)
+    listed = {m["migration"]: m for m in client("on-call").get("/api/migrations").json()["migrations"]}
+    assert why in listed["other-1"]["waits_for"] and listed[frozen]["freeze"]["running"]
+    assert why in unescape(client("on-call").get("/migrations/other-1").text)
+
+
+def _with_steps(rows: Any, row: Any, trail: Any) -> tuple[Any, Any, Any]:
+    return row, rows, trail
 
 
 def test_earlier_rows_of_the_trail_can_be_asked_for(client: Any, frozen: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from topicshift.adapters.evidence import evidence_from_env
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.snapshots import Snapshots
 from topicshift.core.errors import NotFound, TopicshiftError
-from topicshift.core.page.listing import Shown, Wanted, listed
+from topicshift.core.page.listing import Shown, Unclear, Wanted, entry, listed, not_understood
 from topicshift.core.page.one import PEOPLE, READ, Sources, is_progress, one
 from topicshift.core.page.seen import LOOKS
 from topicshift.core.page.timeline import usual
@@ -21,6 +22,8 @@ from topicshift_airflow.links import airflow_path
 from topicshift_airflow.page.orders import offered
 from topicshift_airflow.page.rights import readable, triggerable
 from topicshift_airflow.runtime import journal_url
+
+logger = logging.getLogger(__name__)
 
 EARLIER: Final = 30
 """Finished migrations from which the usual time of a step is taken."""
@@ -81,7 +84,7 @@ def migrations(user: Any, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def visible(migration_id: str, user: Any) -> Shown | None:
+def visible(migration_id: str, user: Any) -> Shown | Unclear | None:
     """The migration, None where there is none that this user may see."""
     try:
         found = _journal().snapshots.one(migration_id)
@@ -90,7 +93,7 @@ def visible(migration_id: str, user: Any) -> Shown | None:
     return found if found is not None and readable(found.dags, user) else None
 
 
-def of_run(dag_id: str, run_id: str, user: Any) -> list[Shown]:
+def of_run(dag_id: str, run_id: str, user: Any) -> list[Shown | Unclear]:
     """The migrations that this run owns, or has owned, and that this user may see."""
     try:
         ids = _journal().snapshots.overview.owned_by(f"{dag_id}/{run_id}")
@@ -99,8 +102,40 @@ def of_run(dag_id: str, run_id: str, user: Any) -> list[Shown]:
     return [found for found in (visible(name, user) for name in ids) if found is not None]
 
 
-def migration(found: Shown, user: Any) -> dict[str, Any]:
-    """All of one migration, with the orders that this user may give. Raises what the journal raises."""
+def migration(found: Shown | Unclear, user: Any) -> dict[str, Any]:
+    """All of one migration, with the orders that this user may give. Raises what the journal raises.
+
+    Of one that is not understood: ``unclear`` says why, beside its line of the list, its evidence and its trail.
+    """
+    if isinstance(found, Shown):
+        try:
+            return _understood(found, user)
+        except TopicshiftError:
+            raise
+        except Exception as error:
+            logger.exception("%s cannot be shown", found.row.migration_id)
+            found = Unclear(found.row, found.owners, not_understood(error))
+    name = found.row.migration_id
+    files, _, unread = _evidence(name)
+    return {
+        **entry(found, datetime.now(UTC)),
+        "as_of": datetime.now(UTC).isoformat(timespec="seconds"),
+        "unclear": found.why,
+        "said_state": found.row.state,
+        "files": sorted(files),
+        "unread": unread,
+        "run_page": _run_page(found.row.owner),
+        "chain": chain(name),
+        "trail": [_event(e) for e in _journal().snapshots.overview.latest(name, TRAIL)],
+    }
+
+
+def _run_page(owner: str) -> str:
+    dag_id, _, run_id = owner.partition("/")
+    return f"{airflow_path()}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
+def _understood(found: Shown, user: Any) -> dict[str, Any]:
     opened, name = _journal(), found.row.migration_id
     overview, now = opened.snapshots.overview, datetime.now(UTC)
     files, data, unread = _evidence(name)
@@ -116,8 +151,7 @@ def migration(found: Shown, user: Any) -> dict[str, Any]:
         ),
         now,
     )
-    dag_id, _, run_id = found.row.owner.partition("/")
-    run = f"{airflow_path()}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+    run = _run_page(found.row.owner)
     return {
         **page,
         "run_page": run,

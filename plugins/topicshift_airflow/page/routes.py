@@ -17,7 +17,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from topicshift.core.errors import TopicshiftError
-from topicshift.core.page.listing import Shown, Wanted
+from topicshift.core.page.listing import Shown, Unclear, Wanted
 from topicshift_airflow.links import airflow_path
 from topicshift_airflow.page import data
 from topicshift_airflow.page.view import rendered
@@ -56,15 +56,15 @@ def wanted(
 WantedDep = Annotated[Wanted, Depends(wanted)]
 
 
-def visible(migration_id: str, user: GetUserDep) -> Shown:
+def visible(migration_id: str, user: GetUserDep) -> Shown | Unclear:
     """The migration; 404 where there is none that this user may see, 502 where the journal does not answer."""
-    found: Shown | None = _read(lambda: data.visible(migration_id, user))
+    found: Shown | Unclear | None = _read(lambda: data.visible(migration_id, user))
     if found is None:
         raise HTTPException(404, NO_SUCH)
     return found
 
 
-VisibleDep = Annotated[Shown, Depends(visible)]
+VisibleDep = Annotated[Shown | Unclear, Depends(visible)]
 
 
 def _json(work: Callable[[], Any]) -> Response:
@@ -116,7 +116,7 @@ def run_page(
     """The migration of one run of Airflow, as a view of that run; a list where it has several."""
     found = _read(lambda: data.of_run(dag_id, run_id, user))
     if len(found) == 1:
-        return _page("one.html.j2", "", m=_read(lambda: data.migration(found[0], user)))
+        return _one(found[0], user, "")
     names = [one.row.migration_id for one in found]
     return _page("run.html.j2", "", names=[(n, quote(n, safe="")) for n in names])
 
@@ -124,7 +124,12 @@ def run_page(
 @router.get("/migrations/{migration_id}")
 def one_page(user: GetUserDep, found: VisibleDep) -> Response:
     """One migration."""
-    return _page("one.html.j2", "../", m=_read(lambda: data.migration(found, user)))
+    return _one(found, user, "../")
+
+
+def _one(found: Shown | Unclear, user: Any, root: str) -> Response:
+    m = _read(lambda: data.migration(found, user))
+    return _page("unclear.html.j2" if "unclear" in m else "one.html.j2", root, m=m)
 
 
 # ------------------------------------------------------------------------------------------------- assets

@@ -27,13 +27,14 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Found:
     """One migration as it was at ``head``: its row, its steps, the last event of each kind that tells what it waits
-    for, and everybody who has owned it, oldest first."""
+    for, and everybody who has owned it, oldest first. ``unread``: what of it is no JSON, in words."""
 
     head: ChainHead
     row: MigrationRow
     steps: tuple[StepRow, ...]
     events: tuple[EventRow, ...]
     owners: tuple[str, ...]
+    unread: str = ""
 
 
 @dataclass
@@ -41,6 +42,7 @@ class _Parts:
     steps: list[StepRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 class Overview:
@@ -138,9 +140,10 @@ def _found(connection: Connection, ids: list[str]) -> dict[str, Found]:
     out = {}
     for row in connection.execute(sa.select(migrations).where(m.migration_id.in_(ids))):
         part, head = parts[row.migration_id], ChainHead(count=row.event_count, hash=row.event_head)
-        out[row.migration_id] = Found(
-            head, rows.migration(row), tuple(part.steps), tuple(part.events), tuple(dict.fromkeys(part.owners))
-        )
+        made, unread = rows.migration_shown(row)
+        said = "; ".join(filter(None, [unread, *part.unread]))
+        owners_ = tuple(dict.fromkeys(part.owners))
+        out[row.migration_id] = Found(head, made, tuple(part.steps), tuple(part.events), owners_, said)
     return out
 
 
@@ -149,5 +152,7 @@ def _steps(connection: Connection, ids: list[str]) -> dict[str, _Parts]:
     parts: dict[str, _Parts] = defaultdict(_Parts)
     row: Any
     for row in connection.execute(sa.select(steps).where(s.migration_id.in_(ids)).order_by(s.position)):
-        parts[row.migration_id].steps.append(rows.step(row))
+        step, unread = rows.step_shown(row)
+        parts[row.migration_id].steps.append(step)
+        parts[row.migration_id].unread += [unread] if unread else []
     return parts

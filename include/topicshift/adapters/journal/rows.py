@@ -55,12 +55,34 @@ def new_id(source: str, at: str) -> str:
 
 def migration(row: Row[Any]) -> MigrationRow:
     """The migration as the port has it."""
-    return MigrationRow(**{f.name: getattr(row, f.name) for f in fields(MigrationRow)} | {"spec": json.loads(row.spec)})
+    return _with_spec(row, json.loads(row.spec))
+
+
+def _with_spec(row: Row[Any], spec: Mapping[str, Any]) -> MigrationRow:
+    return MigrationRow(**{f.name: getattr(row, f.name) for f in fields(MigrationRow)} | {"spec": spec})
 
 
 def step(row: Row[Any]) -> StepRow:
     """The step as the port has it."""
     return StepRow(row.step, row.state, row.epoch, json.loads(row.data), row.started_at, row.finished_at)
+
+
+def migration_shown(row: Row[Any]) -> tuple[MigrationRow, str]:
+    """The migration for a page, and what of it cannot be read, in words: then its spec is an empty one."""
+    try:
+        return _with_spec(row, json.loads(row.spec)), ""
+    except ValueError as error:
+        return _with_spec(row, {}), f"its spec is no JSON ({error})"
+
+
+def step_shown(row: Row[Any]) -> tuple[StepRow, str]:
+    """The step for a page, and what of it cannot be read; its data is then a marker that fails verification."""
+    try:
+        return step(row), ""
+    except ValueError as error:
+        marker = {"unreadable": row.data}
+        made = StepRow(row.step, row.state, row.epoch, marker, row.started_at, row.finished_at)
+        return made, f"the data of its step {row.step} is no JSON ({error})"
 
 
 def event(row: Row[Any]) -> EventRow:

@@ -10,7 +10,7 @@ import threading
 
 from topicshift.adapters.journal.overview import Overview
 from topicshift.core.page.chain import Chain, read_on
-from topicshift.core.page.listing import Shown, shown
+from topicshift.core.page.listing import Shown, Unclear, shown
 from topicshift.core.proof.audit import ChainHead
 
 PART = 2000
@@ -22,11 +22,11 @@ class Snapshots:
 
     def __init__(self, overview: Overview) -> None:
         self.overview = overview
-        self._kept: dict[str, tuple[ChainHead, Shown]] = {}
+        self._kept: dict[str, tuple[ChainHead, Shown | Unclear]] = {}
         self._chains: dict[str, Chain] = {}
         self._verifying = threading.Lock()
 
-    def all(self) -> list[Shown]:
+    def all(self) -> list[Shown | Unclear]:
         """Every migration, as it is now."""
         heads = self.overview.heads()
         changed = [name for name, head in heads.items() if self._old(name, head)]
@@ -36,7 +36,7 @@ class Snapshots:
         # Read once: another thread may take one away.
         return [kept[1] for kept in (self._kept.get(name) for name in heads) if kept is not None]
 
-    def one(self, migration_id: str) -> Shown | None:
+    def one(self, migration_id: str) -> Shown | Unclear | None:
         """One migration as it is now, None where there is none of this id."""
         self._read([migration_id])
         kept = self._kept.get(migration_id)
@@ -65,6 +65,6 @@ class Snapshots:
     def _read(self, wanted: list[str]) -> None:
         found = self.overview.found(wanted) if wanted else {}
         for name, one in found.items():
-            self._kept[name] = one.head, shown(one.row, one.steps, one.events, one.owners)
+            self._kept[name] = one.head, shown(one.row, one.steps, one.events, one.owners, one.unread)
         for gone in set(wanted) - found.keys():
             self._kept.pop(gone, None)

@@ -13,14 +13,18 @@ from topicshift.core.engine.need import need, urgency
 from topicshift.core.engine.progress import Mark, marks, open_questions, step_under_way
 from topicshift.core.engine.snapshot import freeze_seen, record_to_show, rehearses
 from topicshift.core.engine.view import Record
-from topicshift.core.engine.words import MigrationState, Row, Step
+from topicshift.core.engine.words import MigrationState, Row, Step, StepState
 from topicshift.core.errors import TopicshiftError
 from topicshift.core.rows import EventRow, MigrationRow, StepRow
+from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.duration import parse_duration
 from topicshift.core.spec.windows import Schedule
 
 ANY: Final = "all"
 """Filter of the state that leaves nothing out."""
+
+UNKNOWN: Final = "unknown"
+"""State of a migration whose rows say what this version does not know."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,47 @@ class Shown:
         return _entry(self, datetime.fromisoformat(self.row.updated_at))
 
 
-def shown(row: MigrationRow, steps: Sequence[StepRow], events: Sequence[EventRow], owners: Sequence[str]) -> Shown:
-    """Prepare what the pages keep."""
-    return Shown(row, live(record_to_show(row, steps)), tuple(steps), tuple(events), tuple(owners))
+@dataclass(frozen=True)
+class Unclear:
+    """A migration of which this version understands no more than its name. ``why``: what it does not understand."""
+
+    row: MigrationRow
+    owners: tuple[str, ...]
+    why: str
+
+    @property
+    def dags(self) -> frozenset[str]:
+        """As of :class:`Shown`."""
+        return frozenset(owner.partition("/")[0] for owner in self.owners)
+
+
+def shown(
+    row: MigrationRow, steps: Sequence[StepRow], events: Sequence[EventRow], owners: Sequence[str], unread: str = ""
+) -> Shown | Unclear:
+    """Prepare what the pages keep. ``unread``: what of its rows could not be read at all, in words.
+
+    Whatever is wrong with one migration never hides another one.
+    """
+    if unread:
+        return Unclear(row, tuple(owners), unread)
+    try:
+        return Shown(row, live(record_to_show(row, steps)), tuple(steps), tuple(events), tuple(owners))
+    except Exception as error:  # noqa: BLE001 - a newer version may have written anything
+        return Unclear(row, tuple(owners), _unknown_words(row, steps) or not_understood(error))
+
+
+def not_understood(error: Exception) -> str:
+    """Why a migration cannot be shown, in words."""
+    return f"its journal rows hold what this version does not understand ({type(error).__name__}: {error})"
+
+
+def _unknown_words(row: MigrationRow, steps: Sequence[StepRow]) -> str:
+    first = Cutover.DRAIN_FIRST.value
+    cutover = str(row.spec.get("cutover", first)) if isinstance(row.spec, Mapping) else first
+    found = [f"its state {row.state!r}"] if row.state not in set(MigrationState) else []
+    found += [f"its order of the cut-over {cutover!r}"] if cutover not in set(Cutover) else []
+    found += [f"the state {s.state!r} of its step {s.step}" for s in steps if s.state not in set(StepState)]
+    return f"this version does not know {', '.join(found)}" if found else ""
 
 
 @dataclass(frozen=True)
@@ -76,14 +118,45 @@ class Wanted:
         )
 
     def _state(self, entry: Mapping[str, Any]) -> bool:
+        if entry["state"] == UNKNOWN:
+            return True  # it may be what is looked for
         if not self.state:
             return entry["state"] == MigrationState.OPEN or bool(entry["active"]) or entry["waits_on"] == "person"
         return self.state in (ANY, entry["state"])
 
 
-def entry(found: Shown, now: datetime) -> dict[str, Any]:
-    """One line of the list, as plain values."""
-    return found.settled or _entry(found, now)
+def entry(found: Shown | Unclear, now: datetime) -> dict[str, Any]:
+    """One line of the list, as plain values; of an unclear one its names, and a person to look at it."""
+    if isinstance(found, Unclear):
+        return _unclear(found)
+    try:
+        return found.settled or _entry(found, now)
+    except Exception as error:  # noqa: BLE001 - one migration must not hide the others
+        return _unclear(Unclear(found.row, found.owners, not_understood(error)))
+
+
+def _unclear(found: Unclear) -> dict[str, Any]:
+    row = found.row
+    return {
+        "migration": row.migration_id,
+        "source": row.source,
+        "target": row.target,
+        "rehearses": None,
+        "cluster_id": row.cluster_id,
+        "state": UNKNOWN,
+        "active": row.active,
+        "going_back": False,
+        "step": None,
+        "steps_done": 0,
+        "steps": len(Step) - 1,
+        "owner": row.owner,
+        "window": None,
+        "waits_on": "person",
+        "waits_for": f"a person to look: {found.why}. Was it written by a newer version?",
+        "freeze": None,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }
 
 
 def _entry(found: Shown, now: datetime) -> dict[str, Any]:
@@ -112,7 +185,7 @@ def _entry(found: Shown, now: datetime) -> dict[str, Any]:
     }
 
 
-def listed(all_: Iterable[Shown], wanted: Wanted, now: datetime) -> list[dict[str, Any]]:
+def listed(all_: Iterable[Shown | Unclear], wanted: Wanted, now: datetime) -> list[dict[str, Any]]:
     """The entries that are looked for: a running freeze first, then what waits for a person, then the latest."""
     rows = [e for e in (entry(found, now) for found in all_) if wanted.takes(e)]
     rows.sort(key=lambda e: str(e["updated_at"]), reverse=True)

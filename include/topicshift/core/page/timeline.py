@@ -72,7 +72,11 @@ def usual(finished: Iterable[Sequence[StepRow]]) -> dict[Step, float]:
     """How long each step took in earlier migrations, in seconds: the median."""
     took: dict[Step, list[float]] = {}
     for rows in finished:
-        for step, (began, ended) in spans(rows).items():
+        try:
+            found = spans(rows)
+        except ValueError:
+            continue  # times of another version; its own page says so
+        for step, (began, ended) in found.items():
             if began is not None and ended is not None and ended >= began:
                 took.setdefault(step, []).append((ended - began).total_seconds())
     return {step: median(all_) for step, all_ in took.items()}
