@@ -668,6 +668,13 @@ MUTATIONS = (
         ("tests/unit/test_doctor.py",),
     ),
     Mutation(
+        "topic_doctor: green whatever it found",
+        "plugins/topicshift_airflow/operators/doctor.py",
+        'if overall(rows) != "ok":',
+        'if overall(rows) == "not_ok":',
+        ("tests/unit/test_doctor_dag.py",),
+    ),
+    Mutation(
         "assessment: green whatever it found",
         "plugins/topicshift_airflow/operators/assess.py",
         'if found and found.get("ok") is True:',

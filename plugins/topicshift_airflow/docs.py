@@ -128,6 +128,17 @@ the order would do; where it cannot, it fails with the reason, and nothing is ch
 | *close* | Gives both topics free, moves nobody, and names what is left to do by hand (also in the task's return value). |
 """
 
+DOCTOR_DOC = """\
+### Is this installation fit for a migration?
+
+The checks of `topicshift doctor`, made by a worker of this Airflow: one task an area. A task is red where something is not OK or
+could not be told, and its log ends with each of these and what to do. It writes one probe file into the evidence store, and changes
+nothing else.
+
+What it sees is what one worker sees: its settings, its jars, its parse of the DAG files. Run `topicshift doctor` on the scheduler's
+machine for what the scheduler has.
+"""
+
 RETIREMENT_DOC = f"""\
 ### Delete the source of a finished migration
 
@@ -201,5 +212,11 @@ TASKS = {
     "assess.check": "Takes stock of the cluster and runs every check that needs no Spark. Changes nothing.",
     "assess.report": "The plan with the impact in it, as plan.json and impact.html, and the findings in the log.",
     "assess.nothing_blocks": "Red where a migration would be refused, with every finding that is in the way.",
+    "doctor.airflow": "The DAGs: known, unpaused, and parsed by this worker; the plugin; settings that lengthen a freeze.",
+    "doctor.connections": "The Kafka connection of the form is there; the others are, or what is done without them.",
+    "doctor.kafka": "The brokers answer, with the rights that a migration needs on the cluster and the topics of the route.",
+    "doctor.journal": "The journal can be read, and is none of one machine where tasks run on several.",
+    "doctor.evidence": "The evidence store takes a probe file and gives it back.",
+    "doctor.spark": "Jars of the Kafka connector, jobs, spark-submit and Java.",
 }
 """What each task does itself, in a line or two."""

@@ -9,9 +9,11 @@ import sys
 import httpx
 import psutil
 import pytest
+from tests.e2e.small import Run
 
 from lab.airflow_api import AirflowApi, AirflowError
 from lab.stack import ORCHESTRATOR, Stack
+from topicshift.commands.installation import AREAS
 from topicshift.core.doctor import DAGS, MAY_BE_PAUSED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
@@ -42,12 +44,21 @@ def test_the_doctor_finds_this_installation_fit_and_names_what_is_not(stack: Sta
 
     code, rows = doctor()
     assert code == 0, [r for r in rows.values() if r["verdict"] != "ok"]
+    seen = Run.start(stack.airflow, "topic_doctor", {}).wait("success")
+    assert {
+        f"{r['area']}: {r['name']}" for area in AREAS for r in stack.airflow.xcom("topic_doctor", seen.run_id, area)
+    } == set(rows)
     assert {"dags: topic_migration", "airflow: plugin", "kafka: rights", "connections: kafka_default"} <= set(rows)
     stack.airflow.set_paused("topic_question", True)
     try:
         code, rows = doctor()
+        ill = Run.start(stack.airflow, "topic_doctor", {}).wait("failed")
     finally:
         stack.airflow.unpause("topic_question")
+    assert {task for task, state in ill.states().items() if state == "failed"} == {"airflow"}
+    assert "topic_question: paused" in ill.log("airflow") and "airflow dags unpause topic_question" in ill.log(
+        "airflow"
+    )
     assert code == 3
     assert [name for name, r in rows.items() if r["verdict"] == "not_ok"] == ["dags: topic_question"]
 

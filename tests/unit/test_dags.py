@@ -84,6 +84,7 @@ def test_every_dag_is_there(parsed: Any) -> None:
         "topic_resume_on_source",
         "topic_question",
         "topic_control",
+        "topic_doctor",
         "topic_retirement",
         "topic_source_watch",
         "topic_migration__weekly",

@@ -14,11 +14,21 @@ from tests.unit.plan_world import CLUSTER, topic
 from topicshift import cli
 from topicshift.adapters import airflow_here
 from topicshift.adapters.kafka import admin
-from topicshift.core.doctor import DAGS, SETTINGS, Row, cluster_rows, dag_rows, overall, route_rows, settings_rows
+from topicshift.core.doctor import (
+    DAGS,
+    MAY_BE_PAUSED,
+    SETTINGS,
+    Row,
+    cluster_rows,
+    dag_rows,
+    overall,
+    route_rows,
+    settings_rows,
+)
 from topicshift.core.errors import Unreadable
 
 GOOD = {key: str(most) for key, (most, _) in SETTINGS.items()}
-UNPAUSED = {**dict.fromkeys(DAGS, False), "topic_retirement": True}
+UNPAUSED = {**dict.fromkeys(DAGS, False), **dict.fromkeys(MAY_BE_PAUSED, True)}
 
 
 def verdicts(rows: Any) -> dict[str, str]:

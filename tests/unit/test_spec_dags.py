@@ -96,6 +96,7 @@ def test_a_file_that_cannot_be_scheduled_says_why_and_hides_no_other(bags: dict[
         "topic_resume_on_source",
         "topic_retirement",
         "topic_source_watch",
+        "topic_doctor",
     } <= good
     assert {d for d in good if "__" in d} == {f"topic_migration__{n}" for n in ("good", "my_nightly", "é", "LOUD")}
     assert "a.yaml" in broken["a"] and "a.yml" in broken["a"] and "Rename one" in broken["a"]

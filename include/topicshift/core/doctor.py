@@ -25,7 +25,10 @@ DAGS: Final[Mapping[str, str]] = {
 }
 """DAGs that have to be there and not paused, with what each is for."""
 
-MAY_BE_PAUSED: Final[Mapping[str, str]] = {"topic_retirement": "no source is deleted"}
+MAY_BE_PAUSED: Final[Mapping[str, str]] = {
+    "topic_retirement": "no source is deleted",
+    "topic_doctor": "nobody checks the installation from Airflow",
+}
 """DAGs that may be paused on purpose, with what that means."""
 
 SETTINGS: Final[Mapping[tuple[str, str], tuple[float, str]]] = {
@@ -88,6 +91,15 @@ def settings_rows(values: Mapping[tuple[str, str], str | None]) -> Iterator[Row]
             f"{value:g} s; {why}",
             "" if good else f"Set {variable}={most:g}.",
         )
+
+
+def told(rows: Iterable[Row]) -> str:
+    """What is not OK, one line each with what to do; empty where all is."""
+    wrong = [row for row in rows if row.verdict != "ok"]
+    return "\n".join(
+        f"- {row.verdict.replace('_', ' ')}: {row.area}: {row.name}: {row.seen}" + (f". Do: {row.do}" if row.do else "")
+        for row in wrong
+    )
 
 
 def dag_rows(paused: Mapping[str, bool], errors: Mapping[str, str]) -> Iterator[Row]:
