@@ -317,12 +317,13 @@ def test_a_live_group_refuses_offsets_from_outside(world: World, topic_name: Cal
     world.admin.create_topic(name, 2, 1, {})
     leave = world.join(group, name)
     info = world.admin.describe_groups([group])[group]
-    assert (info.state, info.kind) == ("STABLE", "classic")
+    assert (info.state, info.kind, info.assignor) == ("STABLE", "classic", "range")
     assert [dict(m.assignment) for m in info.members] == [{name: (0, 1)}]
     assert [m.topics for m in info.members] == [(name,)]
     assert error(lambda: world.admin.alter_commits(group, name, {0: 0, 1: 0})) is Refused
     leave()
     until(lambda: world.admin.describe_groups([group])[group].state == "EMPTY", "the group is empty")
+    assert world.admin.describe_groups([group])[group].assignor is None
     world.admin.alter_commits(group, name, {0: 0, 1: 0})
     assert dict(world.admin.commits([group], name, [0, 1])[group].offsets) == {0: 0, 1: 0}
     assert group in {g.group for g in world.admin.groups()}

@@ -75,6 +75,16 @@ def test_groups_off_the_route_are_moved_by_a_person_and_one_without_members_says
     assert "it has no members now" in found.consumers[1].why
 
 
+def test_kafka_streams_are_left_out_with_their_way() -> None:
+    found = drafted(
+        groups=listing("ledger", "sums"),
+        described={"ledger": group(), "sums": group("sums", assignor="stream")},
+        commits={"ledger": commits(), "sums": commits("sums")},
+    )
+    assert [c.values["group"] for c in found.consumers] == ["ledger"]
+    assert any("sums is a Kafka Streams application" in line for line in found.left_out)
+
+
 def test_connectors_that_name_the_topic_are_moved_by_connect() -> None:
     def one(name: str, role: str, **config: str) -> Connector:
         return Connector(name, role, "RUNNING", {0: "RUNNING"}, config, {})

@@ -64,6 +64,12 @@ LONG = policy(retire={"after": "30d", "scream_test": "2h"})
 ADA = policy(**answers(people=["ada"]))
 TWO = policy(**answers(two_people=True))
 
+THREAD = GroupMember("m1", "sums-8f2c-StreamThread-1-consumer", "h", assignment={"payments": (0,)})
+STOPPED_STREAMS = {
+    "topics": frozenset({"payments", "ledger-sums-changelog"}),
+    "described": {"ledger": group(members=0, state="EMPTY")},
+}
+
 HOOKED = {"name": "etl", "kind": "command", "settings": {"hook": "etl"}}
 FIRES = [
     ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
@@ -149,8 +155,24 @@ FIRES = [
         {"groups": listing("ledger", "fraud"), "described": {"ledger": group(), "fraud": group("fraud")}},
     ),
     ("TS303", "error", "share group", {}, {"described": {"ledger": group(kind="share")}}),
-    ("TS303", "warning", "Streams", {}, {"described": {"ledger": group(kind="streams")}}),
-    ("TS303", "warning", "Streams", {}, {"topics": frozenset({"payments", "ledger-sums-changelog"})}),
+    ("TS326", "error", "has the streams protocol", {}, {"described": {"ledger": group(kind="streams")}}),
+    ("TS326", "error", "by the assignor 'stream'", {}, {"described": {"ledger": group(assignor="stream")}}),
+    (
+        "TS326",
+        "error",
+        "is a thread of Kafka Streams",
+        {},
+        {"described": {"ledger": replace(group(), members=(THREAD,))}},
+    ),
+    ("TS326", "error", "internal ones: ledger-sums-changelog.", {}, STOPPED_STREAMS),
+    ("TS326", "error", "--application-id ledger --input-topics payments-v2", {}, STOPPED_STREAMS),
+    (
+        "TS326",
+        "warning",
+        "--application-id sums",
+        {"ignore_groups": [{"group": "sums", "reason": "Kafka Streams"}]},
+        {"described": {"ledger": group(), "sums": group("sums", kind="streams")}},
+    ),
     ("TS304", "warning", "no members", {}, {"described": {"ledger": group(members=0, state="EMPTY")}}),
     ("TS305", "error", "up to 60 records", {}, {"offsets": offsets(start=100)}),
     (
@@ -475,3 +497,25 @@ def test_a_sink_connector_that_is_moved_as_one_is_not_told_to_be_moved_otherwise
 
     assert "TS308" not in codes(kind="connect", settings={"connector": "sink"})
     assert "TS308" in codes(kind="command", settings={"hook": "sink"})
+
+
+@pytest.mark.parametrize(
+    ("topics", "groups"),
+    [
+        ({"ledger-changelog"}, {"ledger": group(members=0, state="EMPTY")}),
+        ({"ledger-sums-store-changelog"}, {n: group(n, members=0, state="EMPTY") for n in ("ledger", "ledger-sums")}),
+        ({"ledger-sums-changelog"}, {"ledger": group(assignor="range")}),
+        ({"ledger-sums-changelog"}, {"ledger": group(kind="consumer")}),
+        ({"ledgers-sums-repartition"}, {"ledger": group(members=0, state="EMPTY")}),
+    ],
+)
+def test_a_topic_of_such_a_name_alone_makes_no_kafka_streams_of_a_group(topics: set[str], groups: dict) -> None:
+    """It may be an application's own topic, or one of another group; and a live group tells what it is."""
+    plan = make_plan(spec(), world(topics=frozenset(topics | {"payments"}), described=groups))
+    assert not any(f.code == "TS326" and "'ledger'" in f.seen for f in plan.findings), str(plan)
+
+
+def test_kafka_streams_that_nobody_declared_is_named_with_its_way() -> None:
+    read = {"ledger": group(), "sums": group("sums", assignor="stream"), "elsewhere": group("elsewhere", members=0)}
+    plan = make_plan(spec(), world(described=read))
+    assert [(f.subject, f.code) for f in plan.blocking()] == [("group sums", "TS302"), ("group sums", "TS326")]

@@ -43,6 +43,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_offsets_that_went_are_set_at_the_certificate_before_a_group_is_let_go",
         "test_a_group_that_a_person_moves_is_named_with_the_offsets_that_it_lacks",
     ),
+    "a Kafka Streams application reads the source": (
+        "test_kafka_streams_that_nobody_declared_is_named_with_its_way",
+        "test_fires",
+    ),
     "the plan is wrong": (
         "test_no_and_silence_end_the_task",
         "test_nothing_is_changed_for_a_plan_that_nobody_accepted",

@@ -67,6 +67,7 @@ class _Topic:
 @dataclass
 class _Group:
     kind: str = "classic"
+    assignor: str = "range"
     members: dict[str, GroupMember] = field(default_factory=dict)
     commits: dict[tuple[str, int], int] = field(default_factory=dict)
     pending: set[tuple[str, int]] = field(default_factory=set)
@@ -219,10 +220,12 @@ class FakeCluster:
             held = self._groups.setdefault(group, _Group())
             (held.pending.add if pending else held.pending.discard)((topic, partition))
 
-    def join(self, group: str, member: GroupMember, *, kind: str = "classic") -> None:
+    def join(self, group: str, member: GroupMember, *, kind: str = "classic", assignor: str = "range") -> None:
         """A member joins (or changes its assignment)."""
         with self._lock:
-            self._groups.setdefault(group, _Group(kind)).members[member.member_id] = member
+            held = self._groups.setdefault(group, _Group(kind))
+            held.assignor = assignor
+            held.members[member.member_id] = member
 
     def leave(self, group: str, member_id: str) -> None:
         """A member leaves."""
@@ -449,7 +452,8 @@ class FakeCluster:
         if held is None:
             return GroupInfo(name, "classic", "DEAD")
         members = tuple(held.members[m] for m in sorted(held.members))
-        return GroupInfo(name, held.kind, "STABLE" if members else "EMPTY", members)
+        told = held.assignor if members and held.kind != "streams" else None
+        return GroupInfo(name, held.kind, "STABLE" if members else "EMPTY", members, assignor=told)
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]:
         """See :class:`topicshift.ports.ClusterAdmin`."""

@@ -192,8 +192,10 @@ def _foreign(row: Any) -> bool:
 
 
 def _info(kind: str, row: Any) -> GroupInfo:
+    assignor = None
     if kind == "classic":
         members = tuple(_classic_member(m) for m in row.members)
+        assignor = row.protocol_data if row.protocol_type == "consumer" else None
     elif kind == "streams":
         subtopologies = row.topology.subtopologies if row.topology is not None else None
         sources = {
@@ -203,7 +205,8 @@ def _info(kind: str, row: Any) -> GroupInfo:
         members = tuple(_streams_member(m, sources) for m in row.members)
     else:
         members = tuple(_member(m) for m in row.members)
-    return GroupInfo(row.group_id, kind, state_name(str(row.group_state)), members)
+        assignor = row.assignor_name
+    return GroupInfo(row.group_id, kind, state_name(str(row.group_state)), members, assignor=assignor or None)
 
 
 def _member(m: Any) -> GroupMember:

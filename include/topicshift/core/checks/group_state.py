@@ -9,10 +9,9 @@ from topicshift.core.findings import Code, Finding, Level
 
 TS303 = Code(
     "TS303",
-    (Level.ERROR, Level.WARNING),
-    "A declared group is a share group (error: it has no order and no offsets that prove anything), or belongs to "
-    "Kafka Streams (warning: its changelog and repartition topics are bound to the source's partition count).",
-    "Move a share group by hand and ignore it here; reset a Streams application or give it a new application.id.",
+    (Level.ERROR,),
+    "A declared group is a share group: it has no order and no offsets that prove anything.",
+    "Move it by hand and ignore it here.",
 )
 TS304 = Code(
     "TS304",
@@ -39,7 +38,6 @@ TS313 = Code(
 @check(Scope.PARTICIPANTS, TS303, TS304, TS309, TS313, needs=("described",))
 def run(facts: Facts) -> Iterator[Finding]:
     """Looks at each declared group that exists."""
-    streams = _streams_groups(facts)
     for i, consumer in enumerate(facts.spec.consumers):
         info = (facts.snapshot.described or {}).get(consumer.group)
         where = f"consumers[{i}].group"
@@ -64,14 +62,6 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "Its records are acknowledged one by one, without order, and no committed offset proves a drain.",
                 "Name it under `ignore_groups` with a reason, and move it by hand.",
             )
-        elif info.kind == "streams" or consumer.group in streams:
-            yield TS303.warning(
-                where,
-                f"{consumer.group!r} is a Kafka Streams application.",
-                "Its changelog and repartition topics have the source's partition count; with another one it "
-                "refuses to start, or joins wrong keys.",
-                "Plan its reset (kafka-streams-application-reset), or a new application.id, at the switch.",
-            )
         reads = consumer.checkpoint(facts.spec.source) is None  # else its group keeps offsets, and nobody is in it
         if reads and not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
             yield TS304.warning(
@@ -93,9 +83,3 @@ def run(facts: Facts) -> Iterator[Finding]:
 def _has_commits(facts: Facts, group: str) -> bool:
     commits = (facts.snapshot.commits or {}).get(group)
     return commits is not None and any(o is not None for o in commits.offsets.values())
-
-
-def _streams_groups(facts: Facts) -> set[str]:
-    """Groups with internal topics named after them: ``<application.id>-...-changelog`` or ``-repartition``."""
-    inner = [t for t in facts.snapshot.topics or () if t.endswith(("-changelog", "-repartition"))]
-    return {c.group for c in facts.spec.consumers if any(t.startswith(c.group + "-") for t in inner)}

@@ -120,13 +120,18 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """One group. ``kind``: classic, consumer, share, streams. ``state``: STABLE, EMPTY, DEAD, ..."""
+    """One group. ``kind``: classic, consumer, share, streams. ``state``: STABLE, EMPTY, DEAD, ...
+
+    ``assignor``: by what its partitions are shared out (``range``, ``stream``), None where that is not told: without
+    members, in a rebalance, or for a kind that has none.
+    """
 
     group: str
     kind: str
     state: str
     members: tuple[GroupMember, ...] = ()
     error: str | None = None
+    assignor: str | None = None
 
 
 @dataclass(frozen=True)

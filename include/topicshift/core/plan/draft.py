@@ -13,6 +13,7 @@ from topicshift.core.drain.discovery import discover, subscribes
 from topicshift.core.fence.acls import ANYBODY, writers
 from topicshift.core.kafka.cluster import GroupInfo
 from topicshift.core.kafka.connect import Connector, group_of, names_too, topics_of
+from topicshift.core.kafka.streams import internal_topics, is_streams
 from topicshift.core.route.fields import MAX_NAME
 from topicshift.core.route.judge import Follower
 from topicshift.core.spec.io import InvalidSpec, spec_from_params
@@ -244,6 +245,12 @@ def _consumers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
             out.append(
                 f"The share group {group} reads the topic ({how}), without offsets that prove a drain. Name it under "
                 "`ignore_groups` with a reason, and move it by hand."
+            )
+            continue
+        if streams := is_streams(info, internal_topics(group, seen.topics or (), found.readers)):
+            out.append(
+                f"The group {group} is a Kafka Streams application ({streams}), which is not moved. Name it under "
+                "`ignore_groups` with a reason; what its owner does after the switch: docs/coupling.md."
             )
             continue
         lines.append(_consumer(group, how, info, on_route.get(group), sinks.get(group), taken))
