@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topicshift.core.engine.words import ORDER, STEPS, Step
 from topicshift.core.spec.cutover import Cutover
-from topicshift_airflow.links import index_page
+from topicshift_airflow.links import start_page
 
 _HEAD = """\
 ### Move a keyed topic to another number of partitions
@@ -67,8 +67,8 @@ all the same.
 """
 
 WHICH_MIGRATION = (
-    f"Its id, or the name of its source or target topic. [Open migrations]({index_page()}) are listed first there; in a "
-    "terminal: `topicshift status`."
+    f"Its id, or the name of its source or target topic. On the page [Topic migrations]({start_page()}) you choose it "
+    "instead, and its buttons fill this in."
 )
 """Help of the form's field for a migration."""
 

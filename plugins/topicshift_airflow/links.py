@@ -35,6 +35,11 @@ def index_page() -> str:
     return f"{mounted_path()}/evidence/"
 
 
+def start_page() -> str:
+    """The page with drafts to begin with, and with the migrations that an order may be given to."""
+    return f"{mounted_path()}/start"
+
+
 def mounted_path() -> str:
     """The path of the plugin's pages, under the one at which Airflow is served."""
     return f"{airflow_path()}{MOUNT}"

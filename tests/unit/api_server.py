@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api import security
@@ -15,6 +17,23 @@ from fastapi.testclient import TestClient
 
 from topicshift_airflow import runtime
 from topicshift_airflow.web import app
+
+Right = tuple[str, tuple[DagAccessEntity, str]]
+"""A DAG, and what may be done with it."""
+
+READS, TRIGGERS = (DagAccessEntity.XCOM, "GET"), (DagAccessEntity.RUN, "POST")
+
+
+def rights_of(users: Mapping[str, set[Right]]) -> type[SimpleAuthManager]:
+    """An auth manager with rights by DAG: those of each user."""
+
+    class Rights(SimpleAuthManager):
+        def is_authorized_dag(
+            self, *, user: Any, method: str, access_entity: Any = None, details: Any = None, **_: Any
+        ) -> bool:
+            return (details.id, (access_entity, method)) in users[user.username]
+
+    return Rights
 
 
 def serve(home: Path, monkeypatch: pytest.MonkeyPatch, rights: type[SimpleAuthManager]) -> None:

@@ -14,6 +14,7 @@ from tests.unit.world import World
 from topicshift.adapters.evidence import FsspecEvidence
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.tables import events, migrations, steps
+from topicshift.core.plan.draft import Draft
 from topicshift.core.proof.audit import canonical_json, genesis_hash, hash_of
 from topicshift.core.rows import EventRow, MigrationRow, StepRow
 
@@ -80,6 +81,12 @@ def publish(world: World, journal: SqlJournal, evidence: Path) -> str:
     for file in world.evidence.names(name):
         store.write(name, file, world.evidence.read(name, file) or b"")
     return name
+
+
+def leave_draft(evidence: Path, run: str, found: Draft) -> str:
+    """What ``topic_assessment`` leaves of a topic; returns its folder."""
+    FsspecEvidence(str(evidence)).write(f"assessment-{run}", "draft.yaml", found.yaml())
+    return f"assessment-{run}"
 
 
 def drain_progress(at: float = 1_700_000_000.0) -> bytes:

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.api_server import logged_in, serve
+from tests.unit.api_server import READS, TRIGGERS, Right, logged_in, rights_of, serve
 from tests.unit.page_world import REQUIRED, change, drain_progress, keep, publish, renamed
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
@@ -36,8 +34,7 @@ from topicshift_airflow.page.view import rendered
 from topicshift_airflow.web import app
 from topicshift_plugin import TopicshiftPlugin
 
-READS, TRIGGERS = (DagAccessEntity.XCOM, "GET"), (DagAccessEntity.RUN, "POST")
-RIGHTS: dict[str, set[tuple[str, tuple[DagAccessEntity, str]]]] = {
+RIGHTS: dict[str, set[Right]] = {
     "on-call": {("topic_migration", READS), ("topic_control", TRIGGERS), ("topic_rollback", TRIGGERS)},
     "viewer": {("topic_migration", READS)},
     "other-team": {("topic_migration__orders", READS), ("topic_control", TRIGGERS)},
@@ -45,18 +42,9 @@ RIGHTS: dict[str, set[tuple[str, tuple[DagAccessEntity, str]]]] = {
 }
 
 
-class Rights(SimpleAuthManager):
-    """An auth manager with rights by DAG."""
-
-    def is_authorized_dag(
-        self, *, user: Any, method: str, access_entity: Any = None, details: Any = None, **_: Any
-    ) -> bool:
-        return (details.id, (access_entity, method)) in RIGHTS[user.username]
-
-
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJournal]:
-    serve(tmp_path, monkeypatch, Rights)
+    serve(tmp_path, monkeypatch, rights_of(RIGHTS))
     opened = runtime.open_journal()
     assert isinstance(opened, SqlJournal)
     yield opened
@@ -343,4 +331,6 @@ def test_a_hostile_name_is_text_wherever_it_stands(name: str) -> None:
         )
         assert [t for t, _ in plain.tags if t != "b"] == [t for t, _ in hostile.tags if t != "b"]
         assert {a for _, a in hostile.tags} <= {a for _, a in plain.tags} | {("class",)}
-        assert all(re.match(r"(\.\./|\?|/dags/|migrations/|page\.)", link) for link in hostile.links), hostile.links
+        assert all(re.match(r"(\.\./|\?|/dags/|migrations/|page\.|start)", link) for link in hostile.links), (
+            hostile.links
+        )

@@ -109,6 +109,17 @@ class FsspecEvidence:
         names = (str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
         return sorted(name for name in names if _NAME.fullmatch(name))
 
+    def folders(self, prefix: str) -> list[str]:
+        """The ids that have evidence and begin with ``prefix``, sorted."""
+
+        def listed() -> list[Any]:
+            self._fs.invalidate_cache(self._root)
+            return list(self._fs.ls(self._root, detail=True))
+
+        found = self._tried("listed", self._root, listed, missing=[])
+        names = (str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in found if entry["type"] == "directory")
+        return sorted(name for name in names if name.startswith(prefix) and _NAME.fullmatch(name))
+
     def _tried(self, act: str, path: str, work: Callable[[], Any], **known: Any) -> Any:
         """``work()``, again after a passing fault; ``missing`` is the answer where there is no such file.
 

@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from topicshift.core.errors import Refused, TopicshiftError
+from topicshift.core.page.drafts import DRAFT
 from topicshift.core.spec.form import spec_from_form
 from topicshift.core.spec.io import parse_spec
 from topicshift.core.spec.model import Spec
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 SHOWN = 500
 """Characters of a finding that go into the answer of a task."""
-
-
-DRAFT = "draft.yaml"
-"""A first spec of the source, in the evidence of an assessment."""
 
 
 def _store() -> EvidenceStore:

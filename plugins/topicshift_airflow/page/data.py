@@ -66,13 +66,7 @@ def _journal() -> _Opened:
 
 def migrations(user: Any, wanted: Wanted) -> dict[str, Any]:
     """The list for this user: entries, and what there is to choose from. Raises what the journal raises."""
-    now = datetime.now(UTC)
-    try:
-        found = _journal().snapshots.all()
-    except NotFound:
-        found = []
-    may = readable({dag for one in found for dag in one.dags}, user)
-    mine = [one for one in found if one.dags & may]
+    now, mine = datetime.now(UTC), seen_by(user)
     return {
         "as_of": now.isoformat(timespec="seconds"),
         "migrations": listed(mine, wanted, now),
@@ -82,6 +76,16 @@ def migrations(user: Any, wanted: Wanted) -> dict[str, Any]:
             "owners": sorted({one.row.owner.partition("/")[0] for one in mine}),
         },
     }
+
+
+def seen_by(user: Any) -> list[Shown | Unclear]:
+    """The migrations that this user may see; none where there is no journal yet. Raises what the journal raises."""
+    try:
+        found = _journal().snapshots.all()
+    except NotFound:
+        return []
+    may = readable({dag for one in found for dag in one.dags}, user)
+    return [one for one in found if one.dags & may]
 
 
 def visible(migration_id: str, user: Any) -> Shown | Unclear | None:

@@ -12,15 +12,18 @@ from airflow.models import DagModel
 CONTROL, ROLLBACK = "topic_control", "topic_rollback"
 """DAGs by which a person gives an order: whoever may trigger one may give its orders."""
 
+ASSESS = "topic_assessment"
+"""The DAG that looks at a topic: whoever may read its XComs may read its drafts, whoever may trigger it may look."""
+
 
 def readable(dag_ids: Collection[str], user: Any) -> frozenset[str]:
     """Those of these DAGs whose XComs this user may read: they may see the migrations and the evidence of its runs."""
     return _allowed("GET", DagAccessEntity.XCOM, dag_ids, user)
 
 
-def triggerable(user: Any) -> frozenset[str]:
-    """Those of the DAGs for orders that this user may trigger."""
-    return _allowed("POST", DagAccessEntity.RUN, (CONTROL, ROLLBACK), user)
+def triggerable(user: Any, dag_ids: Collection[str] = (CONTROL, ROLLBACK)) -> frozenset[str]:
+    """Those of these DAGs (by default those for orders) that this user may trigger."""
+    return _allowed("POST", DagAccessEntity.RUN, dag_ids, user)
 
 
 def _allowed(method: Any, entity: DagAccessEntity, dag_ids: Collection[str], user: Any) -> frozenset[str]:

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Response
 from topicshift.core.errors import TopicshiftError
 from topicshift.core.page.listing import Shown, Unclear, Wanted
 from topicshift_airflow.links import airflow_path
-from topicshift_airflow.page import data
+from topicshift_airflow.page import data, start
 from topicshift_airflow.page.view import rendered
 
 SAFE = {
@@ -98,6 +98,12 @@ def api_trail(found: VisibleDep, before: Annotated[int, Query(ge=0)] = 0) -> Res
     return _json(lambda: data.trail(found.row.migration_id, before))
 
 
+@router.get("/api/start")
+def api_start(user: GetUserDep) -> Response:
+    """Drafts, open migrations, and which DAGs this user may begin a migration with."""
+    return _json(lambda: start.start(user))
+
+
 # ------------------------------------------------------------------------------------------------- pages
 
 
@@ -105,6 +111,12 @@ def api_trail(found: VisibleDep, before: Annotated[int, Query(ge=0)] = 0) -> Res
 def list_page(user: GetUserDep, asked: WantedDep) -> Response:
     """Migrations, those that wait for a person first."""
     return _page("list.html.j2", "", asked=asked, **_read(lambda: data.migrations(user, asked)))
+
+
+@router.get("/start")
+def start_page(user: GetUserDep) -> Response:
+    """What a migration may begin with, and the migrations that an order may be given to."""
+    return _page("start.html.j2", "", s=_read(lambda: start.start(user)))
 
 
 @router.get("/run")

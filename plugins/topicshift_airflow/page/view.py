@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ def _environment() -> Environment:
         "tone": lambda word: TONES.get(str(word), "open"),
         "words": lambda name: str(name).replace("_", " "),
         "url": lambda text: quote(str(text), safe=""),
+        "json": lambda value: json.dumps(value),
         "count": lambda value: f"{value:,.0f}" if isinstance(value, int | float) else "?",
     }
     return made

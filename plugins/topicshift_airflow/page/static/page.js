@@ -58,7 +58,8 @@
 
   // ------------------------------------------------------------------------------------------------------ refresh
   const every = () => 1000 * Number(main.querySelector("[data-every]")?.dataset.every || 10);
-  const busy = () => document.hidden || main.querySelector("dialog[open]") || main.contains(document.activeElement?.closest("details[open] input, select"));
+  const typed = (field) => !field.closest("dialog") && field.value !== field.defaultValue;
+  const busy = () => document.hidden || main.querySelector("dialog[open]") || main.contains(document.activeElement?.closest("input, select")) || [...main.querySelectorAll("input")].some(typed);
   const stale = (why) => {
     const place = main.querySelector(".stale");
     if (!place) return;
@@ -171,6 +172,41 @@
     }
   };
 
+  // A run with the values of a draft, or of the fields that data-from names; what the form itself holds comes last.
+  const valuesOf = (form) => {
+    const conf = JSON.parse(form.dataset.conf);
+    for (const pair of (form.dataset.from || "").split(" ").filter(Boolean)) {
+      const [key, id] = pair.split("=");
+      conf[key] = document.getElementById(id).value.trim();
+    }
+    if (form.elements.partitions) conf.partitions = form.elements.partitions.valueAsNumber;
+    return conf;
+  };
+  const start = async (form) => {
+    const dag = form.elements.dag?.value || form.dataset.start, place = form.querySelector(".said");
+    const submit = form.querySelector("[type=submit]"), conf = valuesOf(form);
+    if ("source" in conf && !conf.source) { say(place, ["Name the topic first.", "bad-text"]); return; }
+    submit.disabled = true;
+    let done = false;
+    try {
+      say(place, ["Asking Airflow …"]);
+      const run = (await api(`dags/${dag}/dagRuns`, { logical_date: null, conf })).dag_run_id;
+      done = true;
+      for (const pair of (form.dataset.from || "").split(" ").filter(Boolean)) {
+        const field = document.getElementById(pair.split("=")[1]);
+        field.value = field.defaultValue; // so that the page refreshes itself again
+      }
+      const paused = await api(`dags/${dag}`).then((found) => found.is_paused, () => false);
+      say(place, [`A run of ${dag} has begun.`], ...(paused ? [[`${dag} is paused, so the run waits: unpause it in Airflow.`, "bad-text"]] : []));
+      runLink(place, dag, run);
+    } catch (error) {
+      say(place, [error instanceof TypeError ? "Airflow does not answer." : error.message, "bad-text"]);
+    } finally {
+      submit.disabled = done;
+      form.querySelector("[data-close]").textContent = done ? "Close" : "Do nothing";
+    }
+  };
+
   const earlier = async (button) => {
     const { earlier: before, from } = button.dataset;
     const answer = await fetch(`${from}?before=${before}`, { cache: "no-store" });
@@ -187,17 +223,24 @@
     else button.remove();
   };
 
+  const open = (dialog) => {
+    if (!dialog) return;
+    for (const echo of dialog.querySelectorAll("[data-echo]")) echo.textContent = document.getElementById(echo.dataset.echo).value.trim() || "a topic";
+    dialog.showModal();
+  };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.dataset.order) document.getElementById(button.dataset.order)?.showModal();
+    if (button.dataset.order) open(document.getElementById(button.dataset.order));
     else if ("close" in button.dataset) { button.closest("dialog").close(); refresh(); }
     else if ("look" in button.dataset) give(button.form, true);
     else if (button.dataset.earlier) earlier(button);
   });
   document.addEventListener("submit", (event) => {
-    if (!event.target.dataset.give) return;
+    const { give: order, start: dag } = event.target.dataset;
+    if (!order && !dag) return;
     event.preventDefault();
-    give(event.target, false);
+    if (order) give(event.target, false);
+    else start(event.target);
   });
 })();

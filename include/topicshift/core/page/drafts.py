@@ -1,0 +1,96 @@
+"""Drafts of a first spec, as assessments left them, and what a migration that begins with one will do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from topicshift.core.engine.words import MigrationState
+from topicshift.core.page.listing import Shown, Unclear
+from topicshift.core.spec.io import InvalidSpec, parse_spec, read_yaml
+
+DRAFT: Final = "draft.yaml"
+"""A first spec of the source, in the evidence of an assessment."""
+
+_HEAD = re.compile(r"# A first spec for .*, as seen at (\S+) on cluster (.*)\.$")
+_ITEM = "#   - "
+
+
+def draft_seen(folder: str, text: str) -> dict[str, Any]:
+    """One draft as plain values.
+
+    ``taken_at`` (ISO 8601, None where it does not say) and ``cluster_id`` are from its head; ``conf`` is what its
+    migration is triggered with; ``problems``: what keeps it from being a valid spec, one line each; ``notes``: what was
+    left out and what could not be seen, by title.
+    """
+    first = _HEAD.match(text.partition("\n")[0])
+    problems, data = list[str](), dict[str, Any]()
+    try:
+        read, _, _ = read_yaml(text, DRAFT)
+        data = dict(read) if isinstance(read, Mapping) else {}
+        parse_spec(text, DRAFT)
+    except InvalidSpec as error:
+        problems = [str(problem) for problem in error.problems]
+    return {
+        "folder": folder,
+        "taken_at": first[1] if first else None,
+        "cluster_id": first[2] if first else None,
+        "source": str(data.get("source") or "?"),
+        "partitions": data.get("partitions") if isinstance(data.get("partitions"), int) else None,
+        "kafka_conn_id": str(data.get("kafka_conn_id") or "kafka_default"),
+        "producers": _named(data.get("producers")),
+        "consumers": _named(data.get("consumers")),
+        "conf": {key: value for key, value in data.items() if key != "apiVersion"},
+        "problems": problems,
+        "notes": _notes(text),
+        "text": text,
+    }
+
+
+def _named(given: Any) -> list[dict[str, str]]:
+    rows = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    return [{k: str(one.get(k) or ("route" if k == "kind" else "")) for k in ("name", "kind", "group")} for one in rows]
+
+
+def _notes(text: str) -> list[dict[str, Any]]:
+    out = list[dict[str, Any]]()
+    for line in text.splitlines():
+        if line.startswith(_ITEM) and out:
+            out[-1]["lines"].append(line.removeprefix(_ITEM))
+        elif line.startswith("# ") and line.endswith(":"):
+            out.append({"title": line[2:-1], "lines": []})
+    return [note for note in out if note["lines"]]
+
+
+def latest(drafts: Iterable[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The last draft of each source on each cluster, the newest first, ``most`` at most."""
+    found = dict[tuple[Any, Any], dict[str, Any]]()
+    for one in sorted(drafts, key=lambda d: str(d["taken_at"] or "")):
+        found.pop((one["cluster_id"], one["source"]), None)
+        found[one["cluster_id"], one["source"]] = dict(one)
+    return list(reversed(found.values()))[:most]
+
+
+def begins(draft: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[str, Any]:
+    """``does``: what happens when a migration is begun with this draft; ``cannot``: why it would be refused now.
+
+    ``seen``: the migrations that this user may see; others may be in the way as well, and the run itself finds them.
+    """
+    manual = sorted({p["name"] for p in (*draft["producers"], *draft["consumers"]) if p["kind"] == "manual"})
+    does = [
+        "a run begins with these values; every other field of the form stays at its default",
+        "it makes the plan first and changes nothing: what would block ends it there",
+        "you are asked to accept exactly this plan, and once more before any producer is stopped",
+    ]
+    if manual:
+        does.append(f"people move {', '.join(manual)}: the run asks for each when it is its turn")
+    for problem in draft["problems"]:
+        return {"does": [], "cannot": f"the draft is no valid spec yet: {problem}", "held_by": None}
+    for one in seen:
+        topics = (one.row.source, one.row.target)
+        held = one.row.active or one.row.state == MigrationState.OPEN
+        if held and one.row.cluster_id == draft["cluster_id"] and draft["source"] in topics:
+            said = f"{one.row.source} to {one.row.target} is not over, and holds both topics"
+            return {"does": [], "cannot": said, "held_by": one.row.migration_id}
+    return {"does": does, "cannot": "", "held_by": None}
