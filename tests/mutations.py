@@ -661,6 +661,13 @@ MUTATIONS = (
         ("tests/unit/test_draft.py",),
     ),
     Mutation(
+        "health: a Flink job whose checkpoints fail now is told as before",
+        CORE + "health.py",
+        'worse if now.failing == then.failing else "worse" if now.failing else "better"',
+        "worse",
+        ("tests/unit/test_health.py",),
+    ),
+    Mutation(
         "doctor: unknown is OK",
         CORE + "doctor.py",
         'else "unknown" if "unknown" in found or not found else "ok"',

@@ -17,6 +17,8 @@ from topicshift.core.drain.discovery import GroupListing
 from topicshift.core.drain.replay import KeySeen, ReplayOrder
 from topicshift.core.drain.strays import NamedRecord, Replayed
 from topicshift.core.engine.view import View
+from topicshift.core.errors import TopicshiftError
+from topicshift.core.flink.job import Checkpoints
 from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
@@ -61,6 +63,7 @@ __all__ = [
     "PartitionOffsets",
     "Seat",
     "StepRow",
+    "TellsCheckpoints",
     "TopicInfo",
     "Transaction",
     "Verifier",
@@ -329,6 +332,16 @@ class Controller(Protocol):
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None: ...
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TellsCheckpoints(Protocol):
+    """A controller of jobs that take checkpoints; one that is not asked for them lacks this."""
+
+    def checkpoints(
+        self, ctx: ControlContext, participants: Sequence[Participant]
+    ) -> dict[str, Checkpoints | TopicshiftError]:
+        """Those of the job that each participant has now, by its name; the error of one that could not be read."""
 
 
 # --------------------------------------------------------------------------------------------- journal

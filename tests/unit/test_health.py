@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.test_acts_drain_back import moved
+from tests.unit.test_acts_flink import Streaming
 from tests.unit.test_run_report import read
 from tests.unit.test_run_report_endings import Reported
 from tests.unit.world import SOURCE, TARGET
@@ -17,7 +18,20 @@ from tests.unit.world import SOURCE, TARGET
 from topicshift.acts.health import look_before, watch_after
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Unreadable
-from topicshift.core.health import FILE, MOST, GroupSample, Health, Rate, Sample, compare, lag_of, rate
+from topicshift.core.health import (
+    FEW_MS,
+    FILE,
+    MOST,
+    CheckpointSample,
+    GroupSample,
+    Health,
+    Rate,
+    Sample,
+    compare,
+    lag_of,
+    rate,
+)
+from topicshift.reporting.run_report import write_report
 
 T0 = datetime(2026, 1, 4, 2, 0, tzinfo=UTC)
 
@@ -75,6 +89,38 @@ def test_what_got_worse_says_what_to_look_at_and_nothing_else_does(
     assert found[name] == (verdict, verdict == "worse")
     others = {n: v for n, v in found.items() if n != name}
     assert all(v in ("same", "unknown") and not look for v, look in others.values())
+
+
+def checkpoints(**change: Any) -> dict[str, CheckpointSample | None]:
+    return {"scorer": CheckpointSample(**{"completed": 900, "failed": 1, "ms": 1500, "failing": False, **change})}
+
+
+@pytest.mark.parametrize(
+    ("change", "duration", "failures"),
+    [
+        ({}, "same", "same"),
+        ({"completed": 1, "failed": 0}, "same", "better"),
+        ({"ms": 6000}, "worse", "same"),
+        ({"ms": 300}, "better", "same"),
+        ({"completed": 90, "failed": 9}, "same", "worse"),
+        ({"completed": 9000, "failed": 1, "failing": True}, "same", "worse"),
+        ({"completed": 0, "failed": 0, "ms": None}, "unknown", "better"),
+        (None, "unknown", "unknown"),
+    ],
+)
+def test_checkpoints_of_flink_jobs_are_compared(change: dict[str, Any] | None, duration: str, failures: str) -> None:
+    now = {"scorer": None} if change is None else checkpoints(**change)
+    found = health(sample(10, end=30_000, checkpoints=now, **GOOD_AFTER), before=sample(0, checkpoints=checkpoints()))
+    said = verdicts(found)
+    assert said["checkpoint duration of scorer"] == (duration, duration == "worse")
+    assert said["failed checkpoints of scorer"] == (failures, failures == "worse")
+
+
+def test_a_checkpoint_that_takes_no_time_to_speak_of_is_no_slower() -> None:
+    before, now = checkpoints(ms=5), checkpoints(ms=FEW_MS)
+    found = health(sample(10, end=30_000, checkpoints=now, **GOOD_AFTER), before=sample(0, checkpoints=before))
+    assert verdicts(found)["checkpoint duration of scorer"] == ("same", False)
+    assert "checkpoint" not in str(compare(health(sample(10, checkpoints=now)))), "nothing of it was known before"
 
 
 def test_of_two_later_samples_the_rate_is_the_one_between_them() -> None:
@@ -158,6 +204,54 @@ def test_for_a_day_the_watch_looks_again_and_the_report_says_what_got_worse() ->
     ctx.refresh()
     watch_after(ctx)
     assert len(kept(w).after) == 2, "a day is over"
+
+
+class Flinking(Streaming):
+    """Flink jobs, and a report of their migration."""
+
+    report = staticmethod(write_report)
+
+
+def test_a_flink_job_is_told_by_its_checkpoints_before_and_after() -> None:
+    w = Flinking()
+    w.job("scorer").completed = 400
+    submitted = w.manager.submit
+
+    def slower(*args: Any) -> Any:
+        one = submitted(*args)
+        one.ms, one.failed = 9000, 3
+        return one
+
+    w.manager.submit = slower  # type: ignore[method-assign]
+    w.advanced()
+    data = w.evidence.read(w.claim.migration_id, FILE)
+    found = Health.model_validate_json(data or b"")
+    before = CheckpointSample(completed=400, failed=0, ms=5, failing=False)
+    assert found.before.checkpoints["scorer"] == before, "before it was stopped"
+    (after,) = found.after
+    assert after.checkpoints["scorer"] == CheckpointSample(completed=1, failed=3, ms=9000, failing=False)
+    assert set(after.checkpoints) == {"scorer", "intake"}, "others take none"
+    text = read((w.evidence.read(w.claim.migration_id, "report.html") or b"").decode())
+    assert "checkpoint duration of scorer 5 ms on average 9,000 ms on average worse" in text
+    assert "failed checkpoints of scorer 0 of 400 3 of 4 worse" in text
+
+
+def test_checkpoints_that_cannot_be_read_are_unknown_and_end_nothing() -> None:
+    w = Flinking()
+    w.advance(until=Step.APPROVE)
+    ctx = w.context()
+    ctx.refresh()
+
+    def dark(call: str) -> None:
+        if "/checkpoints" in call:
+            raise Unreadable("no answer")
+
+    w.manager.on_call = dark
+    look_before(ctx)
+    w.manager.on_call = lambda _: None
+    found = Health.model_validate_json(w.evidence.read(w.claim.migration_id, FILE) or b"")
+    assert found.before.checkpoints == {"intake": None, "scorer": None} and found.before.end is not None
+    assert "the checkpoints of scorer were not read for the report's before and after: no answer" in w.said
 
 
 @pytest.mark.parametrize("call", ["topic", "offsets", "describe_groups", "commits"])

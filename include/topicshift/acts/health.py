@@ -10,8 +10,9 @@ from typing import Any
 from topicshift.acts.context import MigrationContext
 from topicshift.core.engine.words import MigrationState, Row
 from topicshift.core.errors import TopicshiftError
-from topicshift.core.health import FILE, WATCHED, GroupSample, Health, Rate, Sample, lag_of, rate
+from topicshift.core.health import FILE, WATCHED, CheckpointSample, GroupSample, Health, Rate, Sample, lag_of, rate
 from topicshift.core.kafka.cluster import GroupCommits, GroupInfo
+from topicshift.ports import TellsCheckpoints
 
 
 def look_before(ctx: MigrationContext) -> None:
@@ -102,7 +103,25 @@ def _sample(ctx: MigrationContext, topic: str) -> Sample | None:
             g: _group(found["groups"].get(g), commits.get(g), ends, {p: o.log_start for p, o in offsets.items()})
             for g in groups
         },
+        checkpoints=_checkpoints(ctx),
     )
+
+
+def _checkpoints(ctx: MigrationContext) -> dict[str, CheckpointSample | None]:
+    """Of each participant whose controller can tell; None, and a line of the log, for one that could not be read."""
+    found: dict[str, CheckpointSample | None] = {}
+    for controller, members in ctx.by_kind([*ctx.producers, *ctx.consumers]):
+        if not isinstance(controller, TellsCheckpoints):
+            continue
+        for name, told in controller.checkpoints(ctx.control(), members).items():
+            if isinstance(told, TopicshiftError):
+                ctx.log(f"the checkpoints of {name} were not read for the report's before and after: {told}")
+                found[name] = None
+            else:
+                found[name] = CheckpointSample(
+                    completed=told.completed, failed=told.failed, ms=told.ms, failing=told.failing
+                )
+    return found
 
 
 def _group(

@@ -25,6 +25,9 @@ SAME: Final = 0.2
 FEW: Final = 1000
 """Offsets of lag that are nothing to speak of, whatever they were before."""
 
+FEW_MS: Final = 1000
+"""Milliseconds of a checkpoint that are nothing to speak of, whatever they were before."""
+
 SHORT_S: Final = 60.0
 """Seconds below which a rate says little; it is shown, and not judged."""
 
@@ -37,10 +40,20 @@ class GroupSample(Model):
     members: int | None
 
 
+class CheckpointSample(Model):
+    """Checkpoints of one Flink job since it was started. ``ms``: mean duration; ``failing``: the latest has failed."""
+
+    completed: int
+    failed: int
+    ms: int | None
+    failing: bool
+
+
 class Sample(Model):
     """One topic at one moment. None where it could not be read.
 
-    ``end``: the sum of the end offsets; ``sizes``: bytes of each partition on its largest replica.
+    ``end``: the sum of the end offsets; ``sizes``: bytes of each partition on its largest replica; ``checkpoints``: of
+    each participant that is a Flink job.
     """
 
     at: str
@@ -50,6 +63,7 @@ class Sample(Model):
     sizes: dict[int, int] | None
     under_replicated: list[int]
     groups: dict[str, GroupSample]
+    checkpoints: dict[str, CheckpointSample | None] = Field(default_factory=dict)
 
 
 class Rate(Model):
@@ -120,6 +134,17 @@ _REPLICAS = (
     "Brokers: num.replica.fetchers and replica.fetch.max.bytes (more partitions to fetch), disk and network, "
     "replica.lag.time.max.ms; and whether a broker is down: then it is no matter of this migration."
 )
+_SLOW_CHECKPOINTS = (
+    "Flink: each partition is one more split for the barrier. Less state in each: incremental checkpoints with RocksDB "
+    "(execution.checkpointing.incremental); a pause between them (execution.checkpointing.min-pause); under "
+    "backpressure unaligned ones (execution.checkpointing.unaligned.enabled); and parallelism against the partitions. "
+    "A job that began at the log start catches up first: look again later."
+)
+_FAILED_CHECKPOINTS = (
+    "Flink: the job's checkpoint page has the cause of each. One that takes too long: execution.checkpointing.timeout, "
+    "and what makes it slow; a sink that cannot commit: its transaction timeout against the interval, and its rights "
+    "on the target; a full or slow checkpoint store."
+)
 _SKEW = (
     "A key, or a few, weigh more than a partition's share: more partitions do not part a key. impact.html has the "
     "hot keys; producers that set no key, or another partitioner, are the other cause (partitioner.class)."
@@ -133,6 +158,7 @@ def compare(health: Health) -> list[Change]:
     last, found = health.after[-1], list[Change]()
     found.append(_throughput(health))
     found += _groups(health.before, health.after)
+    found += _checkpoints(health.before, last)
     found.append(_skew(health.before, last))
     found.append(_bytes(health.before, last))
     found.append(_replicas(health.before, health.after))
@@ -218,6 +244,41 @@ def _lag(group: str, then: int | None, now: int | None) -> Change:
 
 def _count(value: int | None) -> str:
     return "not known" if value is None else f"{value:,}"
+
+
+def _checkpoints(before: Sample, after: Sample) -> Iterator[Change]:
+    for name in sorted(before.checkpoints.keys() & after.checkpoints.keys()):
+        then, now = before.checkpoints[name], after.checkpoints[name]
+        took, failures = f"checkpoint duration of {name}", f"failed checkpoints of {name}"
+        if then is None or now is None or then.ms is None or now.ms is None:
+            yield Change(name=took, before=_duration(then), after=_duration(now), verdict="unknown")
+        else:
+            worse = "same" if max(then.ms, now.ms) <= FEW_MS else _judged(then.ms, now.ms, more_is="worse")
+            look = _SLOW_CHECKPOINTS if worse == "worse" else ""
+            yield Change(name=took, before=_duration(then), after=_duration(now), verdict=worse, look=look)
+        if then is None or now is None:
+            yield Change(name=failures, before=_failures(then), after=_failures(now), verdict="unknown")
+        else:
+            # A job that was just started has failed at few: what counts is the share, and whether it fails now.
+            worse = _judged(_share(then), _share(now), more_is="worse")
+            worse = worse if now.failing == then.failing else "worse" if now.failing else "better"
+            look = _FAILED_CHECKPOINTS if worse == "worse" else ""
+            yield Change(name=failures, before=_failures(then), after=_failures(now), verdict=worse, look=look)
+
+
+def _share(found: CheckpointSample) -> float:
+    ended = found.completed + found.failed
+    return found.failed / ended if ended else 0.0
+
+
+def _duration(found: CheckpointSample | None) -> str:
+    return "not known" if found is None or found.ms is None else f"{found.ms:,} ms on average"
+
+
+def _failures(found: CheckpointSample | None) -> str:
+    if found is None:
+        return "not known"
+    return f"{found.failed:,} of {found.completed + found.failed:,}" + (", the latest too" if found.failing else "")
 
 
 def _largest_share(sample: Sample) -> float | None:

@@ -31,6 +31,7 @@ class FakeJob:
     completed: int = 1
     failed: int = 0
     failing: bool = False
+    ms: int = 5
     savepoint: str = ""
     state_of: dict[str, str] = field(default_factory=dict)
     stops: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -180,7 +181,7 @@ class FakeJobManager:
             latest |= {"failed": {"id": one.completed + 1}}
         return {
             "counts": {"completed": one.completed, "failed": one.failed, "in_progress": 0, "restored": 0},
-            "summary": {"end_to_end_duration": {"min": 1, "max": 9, "avg": 5}},
+            "summary": {"end_to_end_duration": {"min": 1, "max": one.ms + 4, "avg": one.ms}},
             "latest": latest,
         }
 

@@ -21,7 +21,7 @@ from topicshift.core.errors import (
     Unreadable,
 )
 from topicshift.core.flink import ids
-from topicshift.core.flink.job import Job
+from topicshift.core.flink.job import Checkpoints, Job
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, Participant, ParticipantState
 
 SAVES_S = 8.0
@@ -235,6 +235,22 @@ class FlinkController(PlainController):
                 return ParticipantState(who, "unknown", None, reason=str(error))
 
         return self.beside_groups(ctx, participants, looked)
+
+    def checkpoints(
+        self, ctx: ControlContext, participants: Sequence[Participant]
+    ) -> dict[str, Checkpoints | TopicshiftError]:
+        """Those of the job that each has now; an error for one that could not be read, or of which no job lives."""
+        access = {p: self._access(p, ctx) for p in participants}
+
+        def read(who: Participant) -> Checkpoints | TopicshiftError:
+            try:
+                job = access[who].one(access[who].seen())
+                return NotFound("no job of it runs") if job is None else access[who].checkpoints(job.jid)
+            except TopicshiftError as error:
+                return error
+
+        found = self.side_by_side(participants, read)
+        return {p.name: told for p, told in zip(participants, found, strict=True)}
 
 
 def _kept(found: Snapshot) -> Mapping[str, Any]:
