@@ -668,6 +668,13 @@ MUTATIONS = (
         ("tests/unit/test_health.py",),
     ),
     Mutation(
+        "lineage: a connection that cannot be read fails the switch",
+        "plugins/topicshift_airflow/lineage.py",
+        "except Exception as error:",
+        "except ValueError as error:",
+        ("tests/unit/test_lineage.py",),
+    ),
+    Mutation(
         "doctor: unknown is OK",
         CORE + "doctor.py",
         'else "unknown" if "unknown" in found or not found else "ok"',

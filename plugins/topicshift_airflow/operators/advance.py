@@ -14,6 +14,7 @@ from topicshift.core.drain.names import suffix
 from topicshift.core.engine.words import ORDER, STEPS, Ask, Step
 from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
+from topicshift_airflow.lineage import Lineage, as_openlineage, lineage_of
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.questions import Question
@@ -69,6 +70,8 @@ class AdvanceOperator(HITLOperator):
     operator_extra_links = (EvidenceLink(),)
     evidence_url = ""
     ui_color = "#e8f0fb"
+    lineage: Lineage | None = None
+    """Topics that this task tells lineage of, once it is done."""
     patience_s = 10.0
     """Seconds of waiting for which the task holds its worker."""
 
@@ -192,7 +195,12 @@ class AdvanceOperator(HITLOperator):
                 + "A task that is cleared has nothing left to do."
             )
         ctx.log(f"done; next: {done.why}")
+        self.lineage = lineage_of(ctx, self.until)
         return self.after(ctx, done)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Asked by the OpenLineage provider, where it is installed: source and target as datasets."""
+        return as_openlineage(self.lineage)
 
     def _ask(self, context: Any, question: Question) -> Any:
         """Park the task until a person has answered; else the trigger that waits for an answer given elsewhere."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from topicshift.core.engine.words import Row
+from topicshift_airflow.lineage import first_server
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.runtime import kafka_config, log
 
@@ -23,10 +24,7 @@ def asset_uri(bootstrap: str, topic: str) -> str:
 
     Raises ``ValueError`` where no server is named.
     """
-    server = bootstrap.split(",")[0].strip().rpartition("://")[2]
-    if not server:
-        raise ValueError("the connection names no bootstrap server")
-    return f"kafka://{server}/{topic}"
+    return f"kafka://{first_server(bootstrap)}/{topic}"
 
 
 class SwitchedOperator(AdvanceOperator):
