@@ -84,6 +84,9 @@ class ClusterAdmin(Protocol):
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, or None when the broker says it does not exist. Never creates one."""
 
+    def partition_counts(self, names: Collection[str]) -> dict[str, int | None]:
+        """How many partitions each topic has; None where there is no such topic, or this client may not see it."""
+
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create it and return its topic id. Raises ``Refused`` when it exists."""
 
@@ -112,11 +115,21 @@ class ClusterAdmin(Protocol):
 
     def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupInfo]: ...
     def commits(self, groups: Sequence[str], topic: str, partitions: Sequence[int]) -> dict[str, GroupCommits]: ...
+    def committed_topics(self, groups: Sequence[str]) -> dict[str, frozenset[str]]:
+        """The topics on which each group has a commit, as far as this client may DESCRIBE them.
+
+        A group that is not there has none; a first commit that is pending in a transaction does not show. Raises
+        ``Unreadable`` or ``AccessDenied`` where one group cannot be asked.
+        """
+
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Set a group's offsets. Raises ``Refused`` while the group has members."""
 
     def producers(self, topic: str, partitions: Sequence[int]) -> list[ActiveProducer]: ...
     def transactions(self, topic: str) -> list[Transaction]: ...
+    def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional id of each of these producers that writes in transactions, open at this moment or not."""
+
     def abort_transaction(self, topic: str, partition: int, producer_id: int, producer_epoch: int) -> None:
         """Write an abort marker for one open transaction. Only ever on a person's word."""
 

@@ -22,6 +22,7 @@ class OpenTransaction(Protocol):
 
     def commit(self) -> None: ...
     def abort(self) -> None: ...
+    def produce(self, topic: str, partition: int) -> None: ...
 
 
 class World(Protocol):
@@ -70,6 +71,10 @@ class RealTransaction:
 
     def abort(self) -> None:
         self._producer.abort_transaction(WAIT_S)
+
+    def produce(self, topic: str, partition: int) -> None:
+        self._producer.produce(topic, "v", partition=partition)
+        assert self._producer.flush(WAIT_S) == 0
 
 
 class RealWorld:
@@ -284,6 +289,39 @@ def test_a_transaction_shows_while_it_is_open(world: World, topic_name: Callable
     until(lambda: not world.admin.transactions(name), "no transaction shows any more")
     assert world.admin.offsets(name)[1].end == 4
     assert [p.txn_start_offset for p in world.admin.producers(name, [1])] == [None]
+
+
+def test_a_transaction_names_what_else_it_writes_and_is_known_after_it(
+    world: World, topic_name: Callable[..., str]
+) -> None:
+    name, other = topic_name(), topic_name()
+    for each in (name, other):
+        world.admin.create_topic(each, 1, 1, {})
+    open_ = world.transaction(f"{name}-tx", name, 0, 1)
+    open_.produce(other, 0)
+    until(lambda: [t.beside for t in world.admin.transactions(name)] == [(other,)], "the other topic shows")
+    (known,) = world.admin.transactions(other)
+    assert known.beside == (name,)
+    open_.commit()
+    until(lambda: not world.admin.transactions(name), "no transaction shows any more")
+    ids = {p.producer_id for p in world.admin.producers(name, [0])}
+    assert world.admin.transactional_ids(ids) == {known.producer_id: f"{name}-tx"}
+    assert world.admin.transactional_ids({known.producer_id + 1_000_000}) == {}
+    assert world.admin.transactional_ids(set()) == {}
+
+
+def test_what_else_a_group_has_read_is_told(world: World, topic_name: Callable[..., str]) -> None:
+    name, other, group = topic_name(), topic_name(), topic_name("group")
+    world.admin.create_topic(name, 2, 1, {})
+    world.admin.create_topic(other, 3, 1, {})
+    world.commit(group, name, {0: 0})
+    assert world.admin.committed_topics([group]) == {group: frozenset({name})}
+    world.commit(group, other, {2: 0})
+    found = world.admin.committed_topics([group, f"{group}-none"])
+    assert found == {group: frozenset({name, other}), f"{group}-none": frozenset()}
+    counts = world.admin.partition_counts([name, other, f"{name}-none"])
+    assert counts == {name: 2, other: 3, f"{name}-none": None}
+    assert world.admin.partition_counts([]) == {} and world.admin.committed_topics([]) == {}
 
 
 def test_aborting_ends_exactly_one_transaction(world: World, topic_name: Callable[..., str]) -> None:

@@ -130,7 +130,9 @@ def world(**changes: Any) -> Snapshot:
         described={"ledger": group()},
         commits={"ledger": commits()},
         producers=(),
+        beside={"ledger": {}},
         transactions=(),
+        transactional=(),
         followers=(follower(),),
         impact=IMPACT,
     )

@@ -154,6 +154,38 @@ FIRES = [
         {},
         {"groups": listing("ledger", "fraud"), "described": {"ledger": group(), "fraud": group("fraud")}},
     ),
+    (
+        "TS327",
+        "error",
+        "transaction with payments, by tx-1.",
+        {},
+        {"transactions": (replace(TXN, beside=("refunds",)),)},
+    ),
+    ("TS327", "info", "offsets of a group", {}, {"transactions": (replace(TXN, beside=("__consumer_offsets",)),)}),
+    (
+        "TS327",
+        "info",
+        "which is known: nobody joins them",
+        {"coupled": [{"topic": "refunds", "reason": "nobody joins them"}]},
+        {"transactions": (replace(TXN, beside=("refunds",)),)},
+    ),
+    ("TS327", "warning", "by tx-1, and none of these was open now", {}, {"transactional": ("tx-1",)}),
+    ("TS327", "error", "reads refunds too, with 6 partitions", {}, {"beside": {"ledger": {"refunds": 6, "logs": 12}}}),
+    ("TS327", "error", "refunds too, whose partitions cannot be", {}, {"beside": {"ledger": {"refunds": None}}}),
+    (
+        "TS327",
+        "info",
+        "refunds: nobody joins them",
+        {"coupled": [{"topic": "refunds", "reason": "nobody joins them"}]},
+        {"beside": {"ledger": {"refunds": 6}}},
+    ),
+    (
+        "TS327",
+        "info",
+        "which is known: it joins none",
+        {"coupled": [{"group": "ledger", "reason": "it joins none"}]},
+        {"beside": {"ledger": {"refunds": 6, "orders": None}}},
+    ),
     ("TS303", "error", "share group", {}, {"described": {"ledger": group(kind="share")}}),
     ("TS326", "error", "has the streams protocol", {}, {"described": {"ledger": group(kind="streams")}}),
     ("TS326", "error", "by the assignor 'stream'", {}, {"described": {"ledger": group(assignor="stream")}}),
@@ -519,3 +551,35 @@ def test_kafka_streams_that_nobody_declared_is_named_with_its_way() -> None:
     read = {"ledger": group(), "sums": group("sums", assignor="stream"), "elsewhere": group("elsewhere", members=0)}
     plan = make_plan(spec(), world(described=read))
     assert [(f.subject, f.code) for f in plan.blocking()] == [("group sums", "TS302"), ("group sums", "TS326")]
+
+
+def held(state: str = "STABLE", **others: int) -> dict[str, Any]:
+    """The group ledger with two members, each with one partition of payments and one of refunds."""
+    members = tuple(
+        GroupMember(f"m{i}", f"c{i}", "h", assignment={"payments": (i,), "refunds": (others[f"m{i}"],)}) for i in (0, 1)
+    )
+    return {
+        "described": {"ledger": replace(group(), members=members, state=state)},
+        "beside": {"ledger": {"refunds": 6}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "coupled"),
+    [
+        (held(m0=0, m1=1), True),
+        (held(m0=1, m1=0), False),  # nobody can join by partition what two members hold
+        (held("PREPARING_REBALANCE", m0=1, m1=0), True),  # it is on its way: that tells nothing
+        ({"beside": {"ledger": {"refunds": 7}}}, False),
+        ({"beside": {"ledger": {"__transaction_state": 6}}}, False),
+    ],
+)
+def test_a_group_is_asked_for_topics_that_it_may_join_by_partition_alone(seen: dict[str, Any], coupled: bool) -> None:
+    plan = make_plan(spec(), world(**seen))
+    assert ("TS327" in {f.code for f in plan.blocking()}) is coupled, str(plan)
+
+
+def test_applications_that_bring_keys_together_themselves_are_not_asked() -> None:
+    sink = {"name": "s", "group": "ledger", "kind": "connect", "settings": {"connector": "s"}, "stored_offsets": "none"}
+    plan = make_plan(spec(consumers=[sink]), world(beside={"ledger": {"refunds": 6}}, unable=()))
+    assert plan.ok, str(plan)

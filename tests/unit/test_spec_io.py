@@ -128,6 +128,9 @@ ignore_groups: [{group: x, reason: hello}, {group: x, reason: hello}]
             "ignore_groups[0].group",
             "declared and ignored",
         ),
+        ({"coupled": [{"reason": "both"}]}, "coupled[0]", "names a topic or a group"),
+        ({"coupled": [{"topic": "a", "group": "ledger", "reason": "both"}]}, "coupled[0]", "one of them alone"),
+        ({"coupled": [{"group": "ledgr", "reason": "joins none"}]}, "coupled[0].group", "Did you mean `ledger`"),
         ({"ignore_groups": [{"group": "x", "reason": ""}]}, "ignore_groups[0].reason", "too short"),
         (
             {"lost_records_accepted": [{"group": "ledgr", "reason": "ok then"}]},
@@ -276,3 +279,10 @@ def test_a_freeze_budget_is_no_longer_than_producers_may_stand_still() -> None:
 def test_a_list_of_blocks_that_is_none_is_shown_as_it_should_be(value: object) -> None:
     with pytest.raises(InvalidSpec, match=r'for instance `producers: \[{"name": "checkout", "kind": "route"}\]`'):
         spec_from_params({**GOOD, "producers": value})
+
+
+def test_the_example_of_coupled_topics_is_a_spec(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/coupling.md").read_text()
+    path = tmp_path / "spec.yaml"
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert [c.topic or c.group for c in load_spec(path).coupled] == ["fees", "ledger"]

@@ -87,6 +87,7 @@ def test_without_a_journal_the_plan_says_that_other_migrations_were_not_looked_f
         ("commits", "commits"),
         ("producers", "producers"),
         ("transactions", "transactions"),
+        ("transactional_ids", "transactional"),
     ],
 )
 def test_a_part_that_cannot_be_read_is_named_and_blocks(cluster: FakeCluster, method: str, part: str) -> None:
@@ -236,3 +237,59 @@ def test_a_source_that_is_a_slip_of_the_pen_is_told_what_there_is() -> None:
     assert near_names("paymnets", names) == ["payments", "payments-v2"]
     assert near_names("payment", names) == ["payments", "payments-v2"]
     assert near_names("offsets", names) == []
+
+
+def test_topics_that_are_coupled_with_the_source_are_found_and_can_be_acknowledged(cluster: FakeCluster) -> None:
+    """Written in one transaction, and read by one group; with another count nobody can join them by partition."""
+    for name, count in (("refunds", 6), ("fees", 6), ("logs", 4)):
+        cluster.create_topic(name, count, 1, {})
+    txn = cluster.begin("checkout-1")
+    txn.produce("payments", 0)
+    txn.produce("fees", 0)
+    own = {t: tuple(range(n)) for t, n in (("payments", 6), ("refunds", 6), ("logs", 4))}
+    cluster.join("ledger", GroupMember("m1", "c1", "h", assignment=own, topics=tuple(own)))
+
+    def blocking(**changes: object) -> dict[str, str]:
+        plan = make_plan(spec(**changes), cluster, impact=IMPACT, route=ROUTE)
+        return {f.subject: f.seen for f in plan.blocking()}
+
+    found = blocking()
+    assert set(found) == {"topic fees", "consumers[0].group"}
+    assert "by checkout-1." in found["topic fees"] and "reads refunds too, with 6" in found["consumers[0].group"]
+    fees = {"topic": "fees", "reason": "booked one by one"}
+    assert set(blocking(coupled=[fees])) == {"consumers[0].group"}
+    assert blocking(coupled=[fees, {"group": "ledger", "reason": "it joins none"}]) == {}
+    assert blocking(coupled=[fees, {"topic": "refunds", "reason": "nobody joins them"}]) == {}
+    txn.commit()
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE)
+    assert any("by checkout-1, and none of these was open now" in f.seen for f in plan.findings), (
+        "said, not passed over"
+    )
+
+
+def test_a_group_without_members_is_known_by_what_it_has_committed(cluster: FakeCluster) -> None:
+    cluster.create_topic("refunds", 6, 1, {})
+    cluster.leave("ledger", "m1")
+    cluster.commit("ledger", "refunds", {0: 1})
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE)
+    assert [f.code for f in plan.blocking()] == ["TS327"], str(plan)
+
+
+def test_a_topic_that_this_client_may_not_see_is_counted_by_its_assignment(cluster: FakeCluster) -> None:
+    """A settled group has every partition assigned; without one, nobody can tell, and unknown blocks."""
+    own = {"payments": tuple(range(6)), "hidden": tuple(range(4))}
+    cluster.join("ledger", GroupMember("m1", "c1", "h", assignment=own, topics=tuple(own)))
+    assert make_plan(spec(), cluster, impact=IMPACT, route=ROUTE).ok
+    cluster.join("ledger", GroupMember("m1", "c1", "h", assignment={"payments": (0,)}, topics=tuple(own)))
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE)
+    assert ["whose partitions cannot be counted" in f.seen for f in plan.blocking()] == [True], str(plan)
+
+
+@pytest.mark.parametrize("method", ["committed_topics", "partition_counts"])
+def test_what_else_a_group_reads_is_not_guessed(cluster: FakeCluster, method: str) -> None:
+    cluster.create_topic("refunds", 6, 1, {})
+    cluster.leave("ledger", "m1")
+    cluster.commit("ledger", "refunds", {0: 1})
+    cluster.fail(method, Transient("timed out"))
+    plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE)
+    assert plan.unknown and [f.subject for f in plan.blocking()] == ["beside"], str(plan)

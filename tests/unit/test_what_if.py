@@ -43,6 +43,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_offsets_that_went_are_set_at_the_certificate_before_a_group_is_let_go",
         "test_a_group_that_a_person_moves_is_named_with_the_offsets_that_it_lacks",
     ),
+    "another topic is written in one transaction with the source, or a group may join the two": (
+        "test_topics_that_are_coupled_with_the_source_are_found_and_can_be_acknowledged",
+    ),
     "a Kafka Streams application reads the source": (
         "test_kafka_streams_that_nobody_declared_is_named_with_its_way",
         "test_fires",

@@ -18,6 +18,7 @@ from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import AccessDenied, TopicshiftError, Unreadable
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
+from topicshift.core.kafka.several import assigned_count, topics_of
 from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
 from topicshift.core.policy.model import Installation
@@ -95,14 +96,19 @@ def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> 
     offsets = read("offsets", lambda: _complete(admin, source)) if source else None
     target_offsets = read("target_offsets", lambda: _complete(admin, target)) if target else None
     producers = read("producers", lambda: admin.producers(spec.source, partitions)) if source else None
+    ids = {p.producer_id for p in producers or ()}
+    transactional = read("transactional", lambda: tuple(sorted(admin.transactional_ids(ids).values())))
     transactions = read("transactions", lambda: admin.transactions(spec.source)) if source else None
     listed = read("groups", admin.groups)
     described: Mapping[str, GroupInfo] | None = None
-    commits = None
+    commits = coupled = None
     if listed is not None and source is not None:
         names = sorted({g.group for g in listed} | {c.group for c in spec.consumers})
         described = read("described", lambda: admin.describe_groups(names))
         commits = read("commits", lambda: admin.commits(names, spec.source, partitions))
+    if described is not None:
+        seen = described
+        coupled = read("beside", lambda: _beside(admin, spec, seen, target_name))
     known = replace(
         known,
         topics=topics,
@@ -114,6 +120,8 @@ def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> 
         groups=_listing(listed, cluster) if listed is not None else None,
         described=described,
         commits=commits,
+        beside=coupled,
+        transactional=transactional,
         producers=tuple(producers) if producers is not None else None,
         transactions=tuple(transactions) if transactions is not None else None,
     )
@@ -184,6 +192,26 @@ def _unable(
     ctx = ControlContext(migration_id or "", spec.source, target, 0)
     by_kind = {kind: [p for p in asked if p.kind == kind] for kind in sorted({p.kind for p in asked})}
     return tuple(line for kind, members in by_kind.items() for line in movers(kind).can_i(ctx, members))
+
+
+def _beside(
+    admin: ClusterAdmin, spec: Spec, described: Mapping[str, GroupInfo], target: str
+) -> dict[str, dict[str, int | None]]:
+    """The other topics that each declared group reads, with how many partitions they have.
+
+    Of a group with members what these read counts, and not what it has committed once.
+    """
+    groups = [c.group for c in spec.consumers if c.checkpoint(spec.source) is None]
+    known = {g: info for g in groups if (info := described.get(g)) and info.error is None and info.kind != "share"}
+    read = {g: topics_of(info) for g, info in known.items() if info.members}
+    idle = sorted(set(known) - set(read))
+    read |= admin.committed_topics(idle) if idle else {}
+    others = {g: topics - {spec.source, target} for g, topics in read.items()}
+    names = frozenset[str]().union(*others.values())
+    counts = admin.partition_counts(names) if names else {}
+    return {
+        g: {t: counts.get(t) or assigned_count(known[g], t) for t in sorted(topics)} for g, topics in others.items()
+    }
 
 
 def _on_the_route(spec: Spec) -> bool:

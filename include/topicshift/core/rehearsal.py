@@ -36,6 +36,7 @@ def shadow_spec(spec: Spec, target: str, mark: str) -> Spec:
             "answers": [],
             "readers": [],
             "lost_records_accepted": [],
+            "coupled": [],
             "ignore_groups": [
                 IgnoredGroup(group=g, reason="where a shadow participant is").model_dump() for g in sides
             ],

@@ -10,7 +10,7 @@ import base64
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,6 +129,7 @@ class FakeCluster:
         self._acls: set[Acl] = set()
         self._groups: dict[str, _Group] = {}
         self._transactions: dict[int, FakeTransaction] = {}
+        self._transactional: dict[int, str] = {}
         self._sequences: dict[tuple[str, int, int], int] = {}
         self._failures: dict[str, BaseException] = {}
         self._unreadable: dict[tuple[str, int], str] = {}
@@ -187,7 +188,9 @@ class FakeCluster:
 
     def begin(self, transactional_id: str, *, timeout_ms: int = 60_000) -> FakeTransaction:
         """Begin a transaction of a new producer."""
-        return FakeTransaction(self, transactional_id, self.new_producer_id(), timeout_ms)
+        made = FakeTransaction(self, transactional_id, self.new_producer_id(), timeout_ms)
+        self._transactional[made.producer_id] = transactional_id
+        return made
 
     def may(self, principal: str, operation: str, topic: str) -> bool:
         """Whether the ACLs let a principal do this on the topic. A DENY beats every ALLOW; no ACL means no."""
@@ -321,6 +324,12 @@ class FakeCluster:
             )
             found.described = made_from, info
             return info
+
+    def partition_counts(self, names: Collection[str]) -> dict[str, int | None]:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._enter("partition_counts")
+        with self._lock:
+            return {n: len(self._topics[n].partitions) if n in self._topics else None for n in names}
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """See :class:`topicshift.ports.ClusterAdmin`."""
@@ -473,6 +482,13 @@ class FakeCluster:
                 out[g] = GroupCommits(g, offsets, {}, pending)
             return out
 
+    def committed_topics(self, groups: Sequence[str]) -> dict[str, frozenset[str]]:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._enter("committed_topics")
+        with self._lock:
+            held = {g: self._groups.get(g, _Group()) for g in groups}
+            return {g: frozenset(t for t, _ in h.commits) for g, h in held.items()}
+
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("alter_commits")
@@ -504,10 +520,16 @@ class FakeCluster:
             for t in sorted(self._transactions.values(), key=lambda t: t.transactional_id):
                 places = tuple(sorted(p for name, p in t.places if name == topic))
                 if places:
-                    out.append(
-                        Transaction(t.transactional_id, t.producer_id, 0, t.state, t.started_ms, t.timeout_ms, places)
-                    )
+                    beside = tuple(sorted({name for name, _ in t.places} - {topic}))
+                    known = (t.transactional_id, t.producer_id, 0, t.state, t.started_ms, t.timeout_ms)
+                    out.append(Transaction(*known, places, beside))
             return out
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """See :class:`topicshift.ports.ClusterAdmin`."""
+        self._enter("transactional_ids")
+        with self._lock:
+            return {i: self._transactional[i] for i in producer_ids if i in self._transactional}
 
     def abort_transaction(self, topic: str, partition: int, producer_id: int, producer_epoch: int) -> None:
         """See :class:`topicshift.ports.ClusterAdmin`."""

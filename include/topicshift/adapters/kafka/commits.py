@@ -12,7 +12,7 @@ from topicshift.adapters.kafka.coordinators import ask_known, ask_python
 from topicshift.adapters.kafka.groups import describe_all
 from topicshift.adapters.kafka.offsets import observe_offsets
 from topicshift.adapters.kafka.python_client import RETRY, at_coordinators, error_name, forget_coordinators
-from topicshift.core.errors import Refused, TopicshiftError, Unreadable
+from topicshift.core.errors import AccessDenied, Refused, TopicshiftError, Unreadable
 from topicshift.core.kafka.cluster import GroupCommits
 
 ROWS_AT_ONCE = 50_000
@@ -88,6 +88,46 @@ def _plain_commits(
         except TopicshiftError:
             shown = {}
         out[group] = replace(out[group], offsets={**out[group].offsets, **shown})
+
+
+def committed_topics(conn: Connection, groups: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The topics on which each group has a commit; those without DESCRIBE are left out by the broker.
+
+    Raises the typed error where a group cannot be asked.
+    """
+    from kafka import errors
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    if not groups:
+        return {}
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup
+
+    def many(ids: list[str]) -> Any:
+        rows = [asked(group_id=g, topics=None) for g in ids]
+        return OffsetFetchRequest(groups=rows, require_stable=False, min_version=8, max_version=9)
+
+    def one(ids: list[str]) -> Any:
+        return OffsetFetchRequest(group_id=ids[0], topics=None, require_stable=False, min_version=7, max_version=7)
+
+    def ask(admin: Any) -> dict[str, frozenset[str]]:
+        rows, denied = _rows(admin, list(dict.fromkeys(groups)), many, one)
+        for name, why in denied.items():
+            raise AccessDenied(f"{why}: no DESCRIBE on group {name}")
+        found: dict[str, frozenset[str]] = {}
+        for row, name in rows:
+            if row.error_code in RETRY:
+                forget_coordinators(admin)
+                raise errors.NotCoordinatorError(f"coordinator of {name} moves")
+            if row.error_code not in (0, _NOT_FOUND):
+                raise errors.for_code(row.error_code)(f"the commits of group {name}")
+            found[name] = frozenset(t.name for t in row.topics if any(p.committed_offset >= 0 for p in t.partitions))
+        return found
+
+    answer: dict[str, frozenset[str]] = ask_python(conn, ask, operation="DESCRIBE", resource=f"group {groups[0]}")
+    missing = sorted(set(groups) - set(answer))
+    if missing:
+        raise Unreadable(f"The topics of group {missing[0]} cannot be read: its coordinator did not answer for it.")
+    return {g: answer[g] for g in groups}
 
 
 def _fetch(

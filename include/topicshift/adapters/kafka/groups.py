@@ -264,6 +264,12 @@ class GroupsReader(OfConnection):
 
         return run(observe_commits(self.connection, groups, topic, partitions))
 
+    def committed_topics(self, groups: Sequence[str]) -> dict[str, frozenset[str]]:
+        """See :func:`topicshift.adapters.kafka.commits.committed_topics`."""
+        from topicshift.adapters.kafka.commits import committed_topics
+
+        return committed_topics(self.connection, groups)
+
     def alter_commits(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """See :func:`topicshift.adapters.kafka.commits.alter_commits`."""
         from topicshift.adapters.kafka.commits import alter_commits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka.admin
@@ -114,6 +114,20 @@ class TopicsAdmin(OfConnection):
             internal=bool(topic.is_internal),
             authorized=_names(topic.authorized_operations),
         )
+
+    def partition_counts(self, names: Collection[str]) -> dict[str, int | None]:
+        """How many partitions each topic has; None where there is no such topic, or no DESCRIBE on it."""
+        if not names:
+            return {}
+        c = self.connection
+        asked = c.native.describe_topics(confluent_kafka.TopicCollection(sorted(names)), request_timeout=c.timeout_s)
+        out: dict[str, int | None] = {}
+        for name, future in asked.items():
+            try:
+                out[name] = len(c.result(future, operation="DESCRIBE", resource=f"topic {name}").partitions)
+            except (NotFound, AccessDenied):
+                out[name] = None
+        return out
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> str:
         """Create the topic and return its id once every live broker shows it. Raises ``Refused`` when it exists."""

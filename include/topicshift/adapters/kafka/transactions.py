@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from topicshift.adapters.kafka.connection import OfConnection
@@ -77,10 +77,26 @@ class TransactionsAdmin(OfConnection):
                 started_ms=d.transaction_start_time_ms if d.transaction_start_time_ms >= 0 else None,
                 timeout_ms=d.transaction_timeout_ms,
                 partitions=tuple(sorted(p for t in d.topics if t.topic == topic for p in t.partitions)),
+                beside=tuple(sorted({t.topic for t in d.topics} - {topic})),
             )
             for d in sorted(found, key=lambda d: str(d.transactional_id))
             if any(t.topic == topic for t in d.topics)
         ]
+
+    def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional id of each of these producers that its coordinator remembers, open transaction or not.
+
+        Those whose id this client may not DESCRIBE do not show, without an error.
+        """
+        if not producer_ids:
+            return {}
+        c = self.connection
+        listed = c.bounded(
+            lambda: c.kafka_python.list_transactions(producer_id_filters=sorted(producer_ids)),
+            operation="DESCRIBE",
+            resource="the transactional ids",
+        )
+        return {t.producer_id: t.transactional_id for found in listed.values() for t in found}
 
     def abort_transaction(self, topic: str, partition: int, producer_id: int, producer_epoch: int) -> None:
         """Write an abort marker for one open transaction on one partition. Only ever on a person's word.

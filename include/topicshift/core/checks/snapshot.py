@@ -35,6 +35,8 @@ PARTS: dict[str, str] = {
     "groups": "the list of consumer groups",
     "described": "the members of the consumer groups",
     "commits": "the committed offsets of the consumer groups",
+    "beside": "what else the consumer groups read",
+    "transactional": "which producers of the source write in transactions",
     "producers": "the active producers of the source",
     "transactions": "the unfinished transactions on the source",
     "migrations": "the other migrations",
@@ -96,7 +98,9 @@ class Snapshot:
     route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
     ``unable``: what controllers say that keeps them from moving participants, one line each; None: nobody was asked.
     ``route_topics`` are those of the route's two topics that exist. ``create`` and ``lengthen`` are None where there
-    was nothing to ask. ``policy`` is None where the installation has none.
+    was nothing to ask. ``policy`` is None where the installation has none. ``beside``: the other topics that each
+    declared group reads, with their partitions (None: that cannot be told). ``transactional``: the transactional ids of
+    producers that have written to the source.
     """
 
     taken_at: str
@@ -110,7 +114,9 @@ class Snapshot:
     groups: GroupListing | None = None
     described: Mapping[str, GroupInfo] | None = None
     commits: Mapping[str, GroupCommits] | None = None
+    beside: Mapping[str, Mapping[str, int | None]] | None = None
     producers: tuple[ActiveProducer, ...] | None = None
+    transactional: tuple[str, ...] | None = None
     transactions: tuple[Transaction, ...] | None = None
     impact: Mapping[str, Any] | None = None
     no_impact: str | None = None

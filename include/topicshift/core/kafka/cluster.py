@@ -163,7 +163,11 @@ class ActiveProducer:
 
 @dataclass(frozen=True)
 class Transaction:
-    """An unfinished transaction that touches the topic."""
+    """An unfinished transaction that touches the topic.
+
+    ``beside``: the other topics that it has touched, sorted; ``__consumer_offsets`` where it commits a group's offsets.
+    Of one that is being ended, those that have their marker already are left out.
+    """
 
     transactional_id: str
     producer_id: int
@@ -172,3 +176,4 @@ class Transaction:
     started_ms: int | None
     timeout_ms: int | None
     partitions: tuple[int, ...]
+    beside: tuple[str, ...] = ()

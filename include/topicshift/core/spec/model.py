@@ -28,7 +28,7 @@ from topicshift.core.spec.fields import (
     problem,
     raise_all,
 )
-from topicshift.core.spec.participants import Consumer, IgnoredGroup, NamedGroup, Producer, Reader
+from topicshift.core.spec.participants import Consumer, Coupling, IgnoredGroup, NamedGroup, Producer, Reader
 from topicshift.core.spec.shadows import rehearsal_problems
 
 MIN_FREEZE, MAX_FREEZE = timedelta(seconds=5), timedelta(days=1)
@@ -392,6 +392,16 @@ class Spec(Model):
         examples=[[{"group": "ledger", "reason": "restored from the archive on 3 May"}]],
         json_schema_extra={"section": _PEOPLE},
     )
+    coupled: list[Coupling] = Field(
+        default=[],
+        title="Coupled topics acknowledged",
+        description=(
+            "Topics that are written in one transaction with the source, or that one application may join with it by "
+            "partition, and what becomes of that at the switch. Without it such a topic blocks (docs/coupling.md)."
+        ),
+        examples=[[{"topic": "refunds", "reason": "both are read one by one, nobody joins them"}]],
+        json_schema_extra={"section": _PEOPLE},
+    )
     ordering: Ordering = Field(
         default=Ordering(),
         description="How the order of a key is checked from the records themselves.",
@@ -479,13 +489,19 @@ class Spec(Model):
                     "Take it out of `consumers` or out of `ignore_groups`.",
                     ("ignore_groups", i, "group"),
                 )
-        for i, accepted in enumerate(self.lost_records_accepted):
-            if accepted.group not in groups:
+        yield from self._accepted_in_vain(groups)
+
+    def _accepted_in_vain(self, groups: set[str]) -> Iterator[PydanticCustomError]:
+        lost = [("lost_records_accepted", i, a.group) for i, a in enumerate(self.lost_records_accepted)]
+        coupled = [("coupled", i, c.group) for i, c in enumerate(self.coupled) if c.group is not None]
+        for section, i, group in [*lost, *coupled]:
+            if group not in groups:
+                what = "lost records are accepted" if section == "lost_records_accepted" else "a coupling is accepted"
                 yield problem(
-                    f"lost records are accepted for {accepted.group!r}, which no consumer declares",
+                    f"{what} for {group!r}, which no consumer declares",
                     "The acceptance would have no effect.",
-                    did_you_mean(accepted.group, sorted(groups)),
-                    ("lost_records_accepted", i, "group"),
+                    did_you_mean(group, sorted(groups)),
+                    (section, i, "group"),
                 )
 
     def _named_twice(self) -> Iterator[PydanticCustomError]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from topicshift.core.base import Model
-from topicshift.core.spec.fields import Kind, Location, Name, Participant, Principal, raise_all
+from topicshift.core.spec.fields import Kind, Location, Name, Participant, Principal, Topic, problem, raise_all
 from topicshift.core.spec.kinds import participant_problems
 
 
@@ -102,6 +102,26 @@ class NamedGroup(Model):
 
     group: Name = Field(min_length=1, description="The group's id.")
     reason: str = Field(min_length=3, description="Why, for the audit trail.")
+
+
+class Coupling(Model):
+    """A topic that is joined with the source or written with it in one transaction, or a group that reads several."""
+
+    topic: Topic | None = Field(default=None, description="The other topic. Either this or `group`.")
+    group: Name | None = Field(
+        default=None, min_length=1, description="A consumer group of this spec: whatever it reads beside the source."
+    )
+    reason: str = Field(min_length=3, description="What becomes of it at the switch, for the audit trail.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.topic is None) == (self.group is None):
+            raise problem(
+                "an entry of `coupled` names a topic or a group, and one of them alone",
+                "What is acknowledged by it would be a guess.",
+                "Write `{topic: NAME, reason: ...}` or `{group: NAME, reason: ...}`.",
+            )
+        return self
 
 
 class IgnoredGroup(NamedGroup):
