@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +28,7 @@ from tests.unit.world import OWNER, World
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.tables import migrations, steps
+from topicshift.cli import cli
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Unreadable
 from topicshift.core.page.listing import Wanted
@@ -246,6 +250,28 @@ def test_neither_does_a_step_that_is_not_understood(
 
 def _with_steps(rows: Any, row: Any, trail: Any) -> tuple[Any, Any, Any]:
     return row, rows, trail
+
+
+def test_the_audit_bundle_is_downloaded_and_holds_and_shows_a_change(client: Any, frozen: str, tmp_path: Path) -> None:
+    assert f"../migrations/{frozen}/audit.zip" in client("viewer").get(f"/migrations/{frozen}").text
+    answer = client("viewer").get(f"/migrations/{frozen}/audit.zip")
+    assert answer.headers["content-disposition"].startswith("attachment") and "-audit.zip" in str(answer.headers)
+    file = tmp_path / "audit.zip"
+    file.write_bytes(answer.content)
+    verified = CliRunner().invoke(cli, ["audit", "verify", str(file), "--json"], standalone_mode=False)
+    found = json.loads(verified.stdout)
+    assert (found["migration"], found["broken"]) == (frozen, []) and found["events"] > 10 and found["files"] > 5
+    assert verified.return_value == (4 if found["missing"] else 0)
+    changed = tmp_path / "changed.zip"
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(changed, "w") as new:
+        for entry in old.namelist():
+            new.writestr(entry, old.read(entry).replace(b"user:ada", b"user:eve"))
+    broken = CliRunner().invoke(cli, ["audit", "verify", str(changed), "--json"], standalone_mode=False)
+    assert broken.return_value == 3 and any("changed" in line for line in json.loads(broken.stdout)["broken"])
+
+
+def test_the_audit_bundle_is_for_those_who_may_see_the_migration(client: Any, frozen: str) -> None:
+    assert {client(u).get(f"/migrations/{frozen}/audit.zip").status_code for u in ("other-team", "stranger")} == {404}
 
 
 def test_earlier_rows_of_the_trail_can_be_asked_for(client: Any, frozen: str) -> None:

@@ -54,19 +54,24 @@ class Archive:
 
 def write_bundle(path: Path, files: Mapping[str, bytes], manifest: bytes, key: Ed25519PrivateKey | None) -> None:
     """Write the archive in one step, signed where a key is given. Raises ``Unreadable`` where it cannot be written."""
+    try:
+        write_whole(path, packed(files, manifest, key))
+    except OSError as exc:
+        raise Unreadable(f"{path} cannot be written: {exc.strerror}. Name a file in a folder of yours.") from None
+
+
+def packed(files: Mapping[str, bytes], manifest: bytes, key: Ed25519PrivateKey | None) -> bytes:
+    """The archive, signed where a key is given."""
     own = {MANIFEST: manifest}
     if key is not None:
         own |= {SIGNATURE: key.sign(manifest), PUBLIC_KEY: _pem(key.public_key())}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {**own, **files}.items():
             entry = zipfile.ZipInfo(name, _THEN)
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
-    try:
-        write_whole(path, packed.getvalue())
-    except OSError as exc:
-        raise Unreadable(f"{path} cannot be written: {exc.strerror}. Name a file in a folder of yours.") from None
+    return out.getvalue()
 
 
 def read_bundle(path: Path) -> Archive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from topicshift.commands.common import say
 from topicshift.core.errors import SpecError, Unreadable
 from topicshift.core.proof import audit, bundle
 from topicshift.core.proof.audit import ChainHead
-from topicshift.ports import EventRow, MigrationRow, StepRow
+from topicshift.ports import EventRow, EvidenceStore, MigrationRow, StepRow
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -36,10 +36,42 @@ def make(
     """Write a bundle; returns the evidence that it lacks. Raises ``SpecError`` for a key that is none."""
     from topicshift.adapters.bundle import fingerprint, write_bundle
     from topicshift.adapters.evidence import evidence_from_env
-    from topicshift.reporting.run_report import render
 
     key = _key(key_file, key_conn_id)  # before anything else: a wrong key costs nothing then
     store = evidence_from_env()
+    made = gather(row, head, events, steps, store)
+    write_bundle(out, made.files, made.manifest, key)
+    signed = f"signed, key {fingerprint(key.public_key())}" if key else "not signed"
+    of_evidence = sum(name.startswith(bundle.EVIDENCE) for name in made.files)
+    say(f"{out}: {len(events)} events, {of_evidence} files of evidence, {signed}")
+    say(f"SHA-256 of its manifest: {bundle.sha256(made.manifest)}")
+    if made.missing:
+        say(
+            f"Evidence that the journal speaks of is not in {store.base_url}: {', '.join(made.missing)}. "
+            "The bundle says so. If the run wrote its evidence elsewhere, set TOPICSHIFT_EVIDENCE and export again."
+        )
+    return made.missing
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What goes into a bundle. ``missing``: evidence that the journal speaks of and the store does not have."""
+
+    files: dict[str, bytes]
+    manifest: bytes
+    missing: list[str]
+
+
+def gather(
+    row: MigrationRow,
+    head: ChainHead,
+    events: Sequence[EventRow],
+    steps: Sequence[StepRow],
+    store: EvidenceStore,
+) -> Gathered:
+    """Read what a bundle of this moment holds. Raises what the store raises."""
+    from topicshift.reporting.run_report import render
+
     found = {name: store.read(row.migration_id, name) for name in store.names(row.migration_id)}
     evidence = {name: data for name, data in found.items() if data is not None}
     trail = bundle.trail_lines(head, events).encode()
@@ -52,17 +84,7 @@ def make(
     files[bundle.REPORT] = render(bundle.shown(files)).encode()
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     manifest = bundle.manifest_of(row, head, files, made_at=made_at, version=__version__)
-    write_bundle(out, files, manifest, key)
-    signed = f"signed, key {fingerprint(key.public_key())}" if key else "not signed"
-    say(f"{out}: {len(events)} events, {len(evidence)} files of evidence, {signed}")
-    say(f"SHA-256 of its manifest: {bundle.sha256(manifest)}")
-    missing = sorted(bundle.expected_evidence(row, steps, events) - evidence.keys())
-    if missing:
-        say(
-            f"Evidence that the journal speaks of is not in {store.base_url}: {', '.join(missing)}. "
-            "The bundle says so. If the run wrote its evidence elsewhere, set TOPICSHIFT_EVIDENCE and export again."
-        )
-    return missing
+    return Gathered(files, manifest, sorted(bundle.expected_evidence(row, steps, events) - evidence.keys()))
 
 
 def judge(path: Path, key_file: Path | None, noted: ChainHead | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -181,6 +182,20 @@ def chain(migration_id: str) -> dict[str, Any]:
 def trail(migration_id: str, before: int) -> list[dict[str, Any]]:
     """Earlier rows of the audit trail, newest first."""
     return [_event(e) for e in _journal().snapshots.overview.latest(migration_id, TRAIL, before=before)]
+
+
+def bundle(migration_id: str) -> bytes:
+    """The audit bundle of this moment, as ``topicshift audit export --out`` writes it, without a signature.
+
+    Raises what the journal and the store of the evidence raise.
+    """
+    from topicshift.adapters.bundle import packed
+    from topicshift.commands.audit import snapshot
+    from topicshift.commands.bundle import gather
+
+    with closing(SqlJournal(journal_url(), create=False)) as journal:
+        made = gather(*snapshot(journal, migration_id), evidence_from_env())
+    return packed(made.files, made.manifest, None)
 
 
 def _event(event: Any) -> dict[str, Any]:

@@ -35,11 +35,11 @@ router = APIRouter()
 NO_SUCH = "There is no such migration that you may see."
 
 
-def _read(work: Callable[[], Any]) -> Any:
+def _read(work: Callable[[], Any], what: str = "The journal cannot be read") -> Any:
     try:
         return work()
     except TopicshiftError as error:
-        raise HTTPException(502, f"The journal cannot be read: {error}") from None
+        raise HTTPException(502, f"{what}: {error}") from None
 
 
 def wanted(
@@ -142,6 +142,15 @@ def one_page(user: GetUserDep, found: VisibleDep) -> Response:
 def _one(found: Shown | Unclear, user: Any, root: str) -> Response:
     m = _read(lambda: data.migration(found, user))
     return _page("unclear.html.j2" if "unclear" in m else "one.html.j2", root, m=m)
+
+
+@router.get("/migrations/{migration_id}/audit.zip")
+def audit_bundle(found: VisibleDep) -> Response:
+    """The audit bundle of this moment; 502 where journal or evidence do not answer."""
+    name = found.row.migration_id
+    made = _read(lambda: data.bundle(name), "The audit bundle cannot be made")
+    given = {**SAFE, "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}-audit.zip"}
+    return Response(made, media_type="application/zip", headers=given)
 
 
 # ------------------------------------------------------------------------------------------------- assets
