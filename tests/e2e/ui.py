@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -109,7 +108,7 @@ class Ui:
         expect(header).to_have_attribute("aria-expanded", "true")
 
     def type_in(self, field: str, value: str) -> None:
-        """Type into a text or number field that is visible."""
+        """Type into a field for text or a number that is visible, and leave it."""
         box = self.dialog.locator(f"[name='element_{field}']")
         expect(box).to_be_visible()
         box.fill(value)
@@ -119,20 +118,6 @@ class Ui:
         """Choose from a drop-down that is visible."""
         self.dialog.locator(f"#element_{field}").get_by_role("combobox").click()
         self.page.get_by_role("option", name=option, exact=True).click()
-
-    def write_json(self, field: str, value: Any) -> None:
-        """Replace the content of a JSON editor that is visible."""
-        self.write_text(field, json.dumps(value))
-
-    def write_text(self, field: str, text: str) -> None:
-        """Type anything into a JSON editor that is visible."""
-        editor = self.dialog.locator(f"#element_{field} .monaco-editor")
-        expect(editor).to_be_visible()
-        editor.click()
-        self.page.keyboard.press("Control+A")
-        self.page.keyboard.press("Delete")
-        self.page.keyboard.insert_text(text)
-        self.page.keyboard.press("Tab")
 
     def submit(self) -> None:
         """Press the form's button."""

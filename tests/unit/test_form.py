@@ -35,7 +35,7 @@ def test_every_field_of_the_model_is_in_the_form() -> None:
         schema = field["schema"]
         assert schema["title"] and schema["description_md"], name
         assert "$ref" not in str(schema) and "anyOf" not in str(schema), name
-        assert schema["type"] != "array" or "examples" not in schema, "Airflow would make a drop-down of them"
+        assert "array" not in schema["type"] or schema["type"][0] == "string", "Airflow would show its JSON editor"
 
 
 def test_what_every_migration_needs_stands_first_in_the_one_section_that_is_open() -> None:
@@ -63,10 +63,12 @@ def test_airflow_takes_every_default_and_what_a_person_fills_in() -> None:
     ("name", "value", "said"),
     [
         ("source", "a/b", "no topic name"),
-        ("partitions", 0, "partitions"),
         ("freeze_budget", "soon", "freeze_budget"),
         ("producers", [{"nam": "x"}], "Did you mean `name`"),
         ("consumers", [], "consumers"),
+        ("consumers", "- {name: a, grup: b}", "Did you mean `group`"),
+        ("consumers", "ledger: ledger-g", "this is no list.*one name a line"),
+        ("producers", '[{"name": "x"}]]', "this is not YAML"),
     ],
 )
 def test_what_a_person_types_wrong_is_refused_in_words_and_not_by_the_page(name: str, value: Any, said: str) -> None:
@@ -77,6 +79,53 @@ def test_what_a_person_types_wrong_is_refused_in_words_and_not_by_the_page(name:
     assert Param(field["default"], **field["schema"]).resolve(value) == value
     with pytest.raises(InvalidSpec, match=said):
         spec_from_form(submitted(**FILLED | {name: value}), FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("partitions", (0, -3, 10**12), "1 to 200,000"),
+        ("replication_factor", (0, 40_000), "1 to 32,767"),
+        ("broker_cores", (0,), "1 or more"),
+        ("sizing_throughput", (-1,), "0 or more"),
+        ("sizing_headroom", (-0.5, 9), "0 to 5"),
+        ("sizing_multiple_of", (0,), "1 or more"),
+    ],
+)
+def test_a_number_out_of_its_bounds_is_refused_by_the_form_and_by_the_spec(
+    name: str, wrong: tuple[float, ...], said: str
+) -> None:
+    """Airflow's page puts the nearest number into the field; whoever goes past the page is refused all the same."""
+    from airflow.sdk import Param
+    from airflow.sdk.exceptions import ParamValidationError
+
+    field = form_fields(FOLDER)[name]
+    assert f"A number: {said}." in field["schema"]["description_md"]
+    rates = {"partitions": None, "sizing_throughput": 100.0, "sizing_per_consumer": 10.0}
+    base = FILLED | (rates if name.startswith("sizing") else {})
+    for value in wrong:
+        with pytest.raises(ParamValidationError):
+            Param(field["default"], **field["schema"]).resolve(value)
+        with pytest.raises(InvalidSpec, match=r"is out of range\. .* Write a number (at least|at most|above)"):
+            spec_from_form(submitted(**base | {name: value}), FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("producers", "consumers"),
+    [
+        ("checkout", "ledger"),
+        ("  checkout\n\n", "ledger\n"),
+        ("- name: checkout", "- {name: ledger, group: ledger}"),
+        ('[{"name": "checkout"}]', '[{"name": "ledger", "group": "ledger"}]'),
+        ([{"name": "checkout"}], [{"name": "ledger", "group": "ledger"}]),
+    ],
+)
+def test_a_list_may_be_written_in_any_way_that_is_clear(producers: Any, consumers: Any) -> None:
+    spec = spec_from_form(submitted(**FILLED | {"producers": producers, "consumers": consumers}), FOLDER)
+    assert [p.name for p in spec.producers] == ["checkout"]
+    assert [(c.name, c.group) for c in spec.consumers] == [("ledger", "ledger")]
+    several = spec_from_form(submitted(**FILLED | {"producers": "checkout\nbilling:eu"}), FOLDER)
+    assert [p.name for p in several.producers] == ["checkout", "billing:eu"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("cutover", "later"), ("spec_file", "../secret.yaml")])

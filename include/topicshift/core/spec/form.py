@@ -4,13 +4,18 @@ Airflow renders a flat list of fields, so a nested block becomes fields with its
 (``approvals.plan`` -> ``approvals_plan``); lists of objects stay lists, which Airflow shows as a JSON editor. A form is
 filled in one of two ways: choose a spec file, or fill in the fields. Doing both is an error that says so.
 
+A list of objects is a field of plain text: Airflow's JSON editor closes every bracket that is typed, so that what a
+person adds to its ``[]`` keeps a stray one. The text is the list as YAML or JSON, or one name a line; a REST call may
+send the list itself.
+
 Airflow opens one section only, the one of the fields that name no section. So these are the chooser and what every
 migration needs (the fields without a default, and the target); everything else has a safe default and stands in the
 model's sections below, which are closed.
 
-A field's schema holds its type and its choices, and no rule that a typed value could break (pattern, bounds, the
-shape of an item): of those Airflow's page says "Bad Request" and no more, or changes the number. The spec's own check,
-in the first task, names the field, the reason and what to do.
+A field's schema holds its type and its choices, and of a number its least and its greatest value: Airflow's page puts
+the nearest one into a field that is left with another, where the person sees it, and its API refuses another one by
+name. It holds no other rule that a typed value could break (pattern, the shape of an item): of those Airflow's page
+says "Bad Request" and no more. The spec's own check, in the first task, names the field, the reason and what to do.
 """
 
 from __future__ import annotations
@@ -23,16 +28,18 @@ from typing import Any
 from topicshift.core.base import Model
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.spec.fields import did_you_mean
-from topicshift.core.spec.io import InvalidSpec, SpecProblem, load_spec, spec_from_params, spec_paths
+from topicshift.core.spec.io import InvalidSpec, SpecProblem, load_spec, read_yaml, spec_from_params, spec_paths
 from topicshift.core.spec.model import Sizing, Spec
 
 SPEC_FILE = "spec_file"
 _OPTIONS = "Options: "
 _NEEDED = ("source", "target", "partitions", "producers", "consumers")
 """Top-level fields in the open section, in this order: those without a default, and the target beside its source."""
+_OF_NAME = {"producers": ("name",), "consumers": ("name", "group")}
+"""Lists whose entries may be written as a name alone, and the fields that it fills."""
 _PREFIX = {"partitions": "sizing"}
 """The field that holds a block or a number keeps its name for the number; the block's fields get this prefix."""
-_KEEP = ("type", "enum")
+_KEEP = ("type", "enum", "minimum", "maximum")
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,10 @@ def spec_from_form(params: Mapping[str, Any], folder: str | Path) -> Spec:
                 )
             ],
         )
+    lists = {f.name for f in fields.values() if f.schema.get("format") == "multiline"}
+    for name in lists & filled.keys():
+        if isinstance(values[name], str):
+            values[name] = read_list(name, values[name])
     data: dict[str, Any] = {}
     sized = [k for k, f in fields.items() if k in filled and f.path[0] == "partitions" and len(f.path) > 1]
     if sized and "partitions" in filled:
@@ -167,6 +178,33 @@ def spec_from_form(params: Mapping[str, Any], folder: str | Path) -> Spec:
         elif name in filled or (field.path[0] == "partitions" and sized):
             _put(data, field.path, value)
     return spec_from_params(data)
+
+
+def read_list(name: str, text: str) -> list[Any]:
+    """What a person wrote into the field of a list: YAML, JSON, or one name a line. Raises ``InvalidSpec``."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and name in _OF_NAME and not any(line[0] in "[{-" or ": " in line or line.endswith(":") for line in lines):
+        return [dict.fromkeys(_OF_NAME[name], line) for line in lines]
+    data, _, problems = read_yaml(text, name)
+    if data is None:
+        return []
+    if not problems and isinstance(data, list):
+        return data
+    if problems:
+        raise InvalidSpec(name, problems)
+    ways = "one name a line, or " if name in _OF_NAME else ""
+    raise InvalidSpec(
+        "the form",
+        [
+            SpecProblem(
+                name,
+                None,
+                "this is no list",
+                "Who is meant cannot be told.",
+                f"Write {ways}a YAML or JSON list such as the example of the field.",
+            )
+        ],
+    )
 
 
 def _from_file(name: str, folder: Path) -> Spec:
@@ -203,7 +241,7 @@ def _flatten(model: type[Model], path: tuple[str, ...], section: str, prefix: st
             yield from _flatten(inner, (*path, name), where, f"{prefix}{name}_")
             continue
         own = _resolve(schema["properties"][name], schema.get("$defs", {}))
-        default = own.get("default", [] if own.get("type") == "array" else None)
+        default = None if own.get("type") == "array" else own.get("default")
         needed = not path and name in _NEEDED
         yield FormField(prefix + name, (*path, name), default, _param(own, name, None if needed else where))
         if name in _PREFIX:
@@ -247,21 +285,40 @@ def _param(own: Mapping[str, Any], name: str, section: str | None) -> dict[str, 
     out = {k: own[k] for k in _KEEP if k in own}
     required = "default" not in own
     if out.get("type") == "array":
-        # Airflow shows a JSON editor; with examples it would be a drop-down of them, so they go into the help text.
-        out["items"] = {"type": "object"}
+        # The first type and the format make it plain text; without examples Airflow would show a choice of types.
+        out |= {"type": ["string", "array", "null"], "format": "multiline", "items": {"type": "object"}, "examples": []}
     elif required or "null" in out.get("type", ()):
         out["type"] = _nullable(out.get("type", "string"))
     if "enum" in out and "null" in out["type"] and None not in out["enum"]:
         out["enum"] = [None, *out["enum"]]
+    if own.get("exclusiveMinimum") is not None:
+        out["minimum"] = own["exclusiveMinimum"]
     help_text = str(own.get("form_help") or own.get("description", "")).strip()
+    help_text += _bounds(out)
     examples = own.get("examples")
     if examples:
         help_text += f" Example: `{_example(examples[0])}`"
+    if out.get("format") == "multiline" and name in _OF_NAME:
+        help_text += f" Or one name a line{', which is the name of its group as well' if name == 'consumers' else ''}."
     out["title"] = own.get("title") or name.replace("_", " ").capitalize()
     out["description_md"] = help_text
     if section is not None:
         out["section"] = _OPTIONS + section
     return out
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is None and most is None:
+        return ""
+    both = (
+        f"{least:,} to {most:,}"
+        if None not in (least, most)
+        else f"{least:,} or more"
+        if most is None
+        else f"{most:,} or less"
+    )
+    return f" A number: {both}."
 
 
 def _example(value: Any) -> str:
