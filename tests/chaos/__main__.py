@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.chaos.draw import Planned, draw
 from tests.chaos.report import latest, write_report
-from tests.chaos.worlds import ALL_CLASSES, World, order_of, world_of
+from tests.chaos.worlds import ALL_CLASSES, World, order_of, weighed, world_of
 
 from lab.runfolder import ROOT
 
@@ -86,7 +86,7 @@ def plan_of(folder: Path, seed: int, number: int, names: Sequence[str], faults: 
             return [Planned(*words) for words in part["planned"]]
         counts.update(part["struck"])
     classes = {n: c for n, c in world_of(number).classes().items() if not names or n in names}
-    return draw(random.Random(f"{seed}/{number}"), faults, classes, counts) if classes else []
+    return draw(random.Random(f"{seed}/{number}"), faults, classes, weighed(counts)) if classes else []
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -28,12 +28,12 @@ class Planned:
 
 
 def draw(
-    rng: random.Random, faults: int, known: Mapping[str, Class], counts: Mapping[str, int] | None = None
+    rng: random.Random, faults: int, known: Mapping[str, Class], counts: Mapping[str, float] | None = None
 ) -> list[Planned]:
     """The faults of one migration, in the order in which they strike.
 
-    ``counts`` says how often each class has struck so far: those that have struck least come first, chance decides
-    between equals. One that ends a migration comes at most once, as the last.
+    ``counts`` says how often each class has struck so far, or a weight by it: those with the least come first, chance
+    decides between equals. One that ends a migration comes at most once, as the last.
     """
     so_far = {name: (counts or {}).get(name, 0) for name in known}
     names: list[str] = []

@@ -55,7 +55,7 @@ def write_report(parts: Sequence[Result], path: Path) -> str:
         text = " ".join((one.strike.__doc__ or "").split()).replace("``", "`")
         lines.append(f"| `{name}` | {struck[name]} | {text} |")
     lines += ["", "## Broken promises", ""]
-    lines += [f"- {_name(p)}: {' '.join(str(v).split())}" for p, v in broken] or ["None."]
+    lines += [f"- {_name(p)}: {_words(v)}" for p, v in broken] or ["None."]
     lines += ["", "## Migrations that did not end as done", ""]
     lines += [f"- {_name(p)}: {_state(p)}: {_why(p)}" for p in parts if p["state"] != "done"] or ["None."]
     lines += ["", "## Every migration", "", "| part | world | order | commit | ended as | seconds | faults |"]
@@ -109,5 +109,9 @@ def _name(part: Result) -> str:
 
 def _why(part: Result) -> str:
     struck = [name for name in part["struck"] if ALL_CLASSES[name].last]
-    why = " ".join(str(part["why"] or ", ".join(struck) or ", ".join(part["struck"])).split())
-    return re.sub(r"/\S*/(?=\S+/jobs/)", "", why)[:400]  # where a run lay on somebody's machine says nothing
+    return _words(part["why"] or ", ".join(struck) or ", ".join(part["struck"]))[:400]
+
+
+def _words(text: object) -> str:
+    """On one line; where a run lay on somebody's machine says nothing."""
+    return re.sub(r"/(?:[^\s/]+/)+(?=[^\s/]+/[^\s/]+/)", "", " ".join(str(text).split()))

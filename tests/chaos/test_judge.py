@@ -19,7 +19,7 @@ from tests.chaos.judge import judge
 from tests.chaos.looks import whole_files
 from tests.chaos.part import Part
 from tests.chaos.report import write_report
-from tests.chaos.worlds import ALL_CLASSES, ORDERS, WORLDS, order_of, world_of
+from tests.chaos.worlds import ALL_CLASSES, ORDERS, WORLDS, order_of, weighed, world_of
 
 from topicshift.core.engine.words import Row
 
@@ -264,9 +264,9 @@ def test_one_seed_draws_one_plan_and_spoils_at_most_at_its_end() -> None:
 
 def test_what_has_struck_least_comes_first() -> None:
     counts: Counter[str] = Counter()
-    for number in range(60):
+    for number in range(30):
         world = world_of(number)
-        counts.update(p.name for p in draw(random.Random(number), 7, world.classes(), counts))
+        counts.update(p.name for p in draw(random.Random(number), 10, world.classes(), weighed(counts)))
     assert min(counts[name] for name in ALL_CLASSES) >= 5, counts
 
 

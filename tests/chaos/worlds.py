@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,12 @@ WORLDS = {
 
 _TURNS = ("one", "three", "executors", "airflow", "one")
 """As many as no order of the cut-over divides, so that each world has both."""
+
+
+def weighed(counts: Mapping[str, int]) -> dict[str, float]:
+    """How often each class has struck, less by as much as it may strike in few migrations only."""
+    worlds = {name: c.worlds or tuple(WORLDS) for name, c in ALL_CLASSES.items()}
+    return {name: n * sum(turn in worlds[name] for turn in _TURNS) / len(_TURNS) for name, n in counts.items()}
 
 
 def world_of(number: int) -> World:
