@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from topicshift.core.engine.words import ORDER, Row, Step
 from topicshift.core.spec.cutover import Cutover
 from topicshift_airflow.operators import tasks
 from topicshift_airflow.operators.advance import AdvanceOperator
-from topicshift_airflow.operators.jobs import KeyRehashImpact, SparkJobOperator
+from topicshift_airflow.operators.jobs import KeyRehashImpact, OrderProof, SparkJobOperator
 from topicshift_airflow.operators.open import OpenMigration
 
 CONSUMERS = ("ledger", "fraud")
@@ -233,6 +234,36 @@ def test_a_spark_job_that_fails_is_a_failed_step(monkeypatch: pytest.MonkeyPatch
     assert last_failure(world) == ("key_rehash_impact", "AirflowException")
     monkeypatch.setattr(world, "_job", act)
     world.advanced()
+
+
+@pytest.mark.parametrize("when", ["before the proof", "while it reads"])
+def test_a_record_that_comes_before_the_order_is_proven_is_contained_by_the_last_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, when: str
+) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    run.armed()
+    world, proof, last = run.airflow.world, run.task("order_proof"), run.task("report")
+    monkeypatch.setenv("TOPICSHIFT_WORK", str(tmp_path))
+    verdicts = ["violated"] if when == "while it reads" else []
+
+    def submit(self: OrderProof, context: Any, folder: Path) -> None:
+        verdict = verdicts.pop() if verdicts else "proven"
+        if verdict == "violated":
+            world.write(partition=1)
+        (folder / "order_proof.json").write_text(json.dumps({"schema": "t/v1", "verdict": verdict, "checks": []}))
+
+    monkeypatch.setattr(OrderProof, "_submit", submit)
+    run.airflow.until(Step.SWITCH_CONSUMERS)
+    if when == "before the proof":
+        world.write(partition=1)
+    with pytest.raises(AirflowSkipException):
+        proof.execute(run.airflow.context(proof))
+    assert not world.events("step_failed")
+    run.airflow.run(last)
+    question = run.airflow.shown.pop(last.task_id)
+    assert "1 record" in question.subject
+    run.airflow.answered(last, question, question.yes)
+    assert world.journal.current(world.claim.migration_id).state == "done"
 
 
 def test_what_a_command_fails_with_is_a_failed_step(

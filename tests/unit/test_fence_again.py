@@ -260,6 +260,25 @@ def test_the_order_proof_is_told_where_strays_begin_and_how_many_were_named() ->
     assert "--strays" in job.arguments
 
 
+@ORDERS
+@pytest.mark.parametrize("read", [False, True], ids=["not read yet", "found by the proof"])
+def test_a_record_between_the_last_group_and_the_proof_is_contained(cutover: str, read: bool) -> None:
+    w = half(cutover)
+    w.drain("fraud-g")
+    w.advance(until=Step.SWITCH_CONSUMERS)
+    fence = w.context().fence_of(w.record()).fence_offsets
+    w.write(partition=1, records=2)
+    if read:
+        found = {"verdict": "violated", "reason": "2 records behind the fence", "checks": []}
+        found["fence_offsets"] = {str(p): o for p, o in fence.items()}
+        w.evidence.write(w.claim.migration_id, "order_proof.json", json.dumps(found))
+    asking = w.asks(patience_s=30.0)
+    assert (asking.ask, asking.about["unseen"], asking.about["unseen_by"]) == (Ask.STRAYS, 2, ["fraud-g", "ledger-g"])
+    w.answer(asking)
+    w.advanced()
+    is_over(w)
+
+
 def test_a_proof_from_before_the_last_fence_proves_nothing() -> None:
     w = half("producers_first")
     w.drain("fraud-g")

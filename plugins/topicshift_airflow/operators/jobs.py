@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from topicshift.core.engine.words import Act, Row, StepState
 from topicshift.core.errors import Refused, Unreadable
@@ -106,8 +106,16 @@ class _MigrationJob(SparkJobOperator):
             raise
         except AirflowException as error:
             with typed_failures(), open_context(context) as ctx, news_told(ctx):
-                ctx.failed(self.task_id, error)
+                excuse = self.excuse(ctx) if isinstance(error, AirflowFailException) else ""
+                if not excuse:
+                    ctx.failed(self.task_id, error)
+            if excuse:
+                raise AirflowSkipException(f"{error} {excuse}") from None
             raise
+
+    def excuse(self, ctx: MigrationContext) -> str:
+        """Why a verdict that would be final is none, and who goes on; nothing where it is."""
+        return ""
 
     def after(self, context: Mapping[str, Any], result: Mapping[str, Any], path: Path) -> Any:
         """The result (and what lies beside it) becomes evidence."""
@@ -251,6 +259,19 @@ class OrderProof(_MigrationJob):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="order_proof", **kwargs)
 
+    def needed(self, ctx: MigrationContext, record: Record) -> bool:
+        """Whether the job has to run; not while the source has to be fenced anew first, which the last task does."""
+        return not _fence_first(ctx, record) and super().needed(ctx, record)
+
+    def excuse(self, ctx: MigrationContext) -> str:
+        """Records that came to the source after its fence are contained."""
+        if not _fence_first(ctx, ctx.refresh()):
+            return ""
+        return (
+            "Records came to the source after its fence: the last task fences it anew, names them, and has the order "
+            "proven once more."
+        )
+
     def job_of(self, ctx: MigrationContext, record: Record) -> Job:
         """The job of every advancer."""
         from topicshift.acts.jobs import order_proof_job
@@ -286,3 +307,14 @@ class AssessImpact(SparkJobOperator):
         write = partial(evidence_from_env().write, assessment_id(context))
         self.evidence_url = _shown(keep(write, path.parent, path.name))
         return {"result": str(path)}
+
+
+def _fence_first(ctx: MigrationContext, record: Record) -> bool:
+    """Whether every group is moved, and the source was written to, or may have been, since its last fence."""
+    from topicshift.acts.observe import observe
+    from topicshift.core.engine.engine import next_act
+    from topicshift.core.engine.where import all_moved
+
+    if not all_moved(record):
+        return False
+    return next_act(observe(ctx, record)).rule in ("source_stood_still", "fenced_again")

@@ -272,6 +272,15 @@ def pause_kept_at_the_end(view: View) -> Decision | None:
 AFTER.rule(replay_ordered, step=Step.VERIFY)(replayed)
 
 
+@AFTER.rule(all_moved, Fact.FENCE, step=Step.VERIFY)
+def source_stood_still(view: View) -> Decision | None:
+    """A record that came to the source after its last group was released is fenced and named like one before that.
+
+    This comes before the order proof, which such a record makes fail, and holds until the migration counts as done.
+    """
+    return fence_holds(view)
+
+
 @AFTER.rule(lambda r: all_moved(r) and not r.mirrored, Fact.ORDER_PROOF, step=Step.VERIFY)
 def order_proven(view: View) -> Decision | None:
     """Spark reads both topics: nothing lost, nothing crossed."""
@@ -285,12 +294,6 @@ def order_proven(view: View) -> Decision | None:
     if proof.verdict not in ("proven", "partly_proven"):
         return stop("GuardViolated", f"the order proof says {proof.verdict}: {proof.text}")
     return None
-
-
-@AFTER.rule(all_moved, Fact.FENCE, step=Step.VERIFY)
-def source_stood_still(view: View) -> Decision | None:
-    """A record that came to the source after the proof had read it is named before the migration counts as done."""
-    return fence_holds(view)
 
 
 AFTER.rule(asks_of_strays, step=Step.VERIFY)(strays_accepted)
