@@ -70,6 +70,19 @@ STOPPED_STREAMS = {
     "described": {"ledger": group(members=0, state="EMPTY")},
 }
 
+
+def two(writes: str, reads: str, cutover: str = "drain_first") -> dict[str, Any]:
+    """One Deployment that writes the source and reads it, and where its two topics stand."""
+    place = {"workload": "Deployment/etl", "namespace": "shop"}
+    producer = {"name": "etl-out", "kind": "kubernetes", "settings": place | {"topic_in": writes}}
+    consumer = {"name": "etl-in", "kind": "kubernetes", "settings": place | {"topic_in": reads}, "group": "ledger"}
+    return {"cutover": cutover, "producers": [producer], "consumers": [consumer | {"stored_offsets": "none"}]}
+
+
+BY_HAND = {
+    "producers": [{"name": "checkout", "kind": "manual", "principal": "User:checkout"}],
+    "consumers": [{"name": "checkout", "kind": "manual", "group": "ledger", "stored_offsets": "none"}],
+}
 HOOKED = {"name": "etl", "kind": "command", "settings": {"hook": "etl"}}
 FIRES = [
     ("TS101", "error", "Did you mean `payments`", {"source": "paymnts"}, {"source": None}),
@@ -186,6 +199,11 @@ FIRES = [
         {"coupled": [{"group": "ledger", "reason": "it joins none"}]},
         {"beside": {"ledger": {"refunds": 6, "orders": None}}},
     ),
+    ("TS328", "error", "is stopped as a whole", two("env:OUT", "env:IN"), {"unable": ()}),
+    ("TS328", "error", "(env:T of every container) names", two("env:T", "env:T", "producers_first"), {"unable": ()}),
+    ("TS328", "warning", "is one application of 2 parts", two("env:OUT", "env:IN", "producers_first"), {"unable": ()}),
+    ("TS328", "info", "by the route", {"consumers": [{"name": "checkout", "group": "ledger"}]}, {}),
+    ("TS328", "error", "'checkout' writes the source and reads it", BY_HAND, {}),
     ("TS303", "error", "share group", {}, {"described": {"ledger": group(kind="share")}}),
     ("TS326", "error", "has the streams protocol", {}, {"described": {"ledger": group(kind="streams")}}),
     ("TS326", "error", "by the assignor 'stream'", {}, {"described": {"ledger": group(assignor="stream")}}),
@@ -583,3 +601,21 @@ def test_applications_that_bring_keys_together_themselves_are_not_asked() -> Non
     sink = {"name": "s", "group": "ledger", "kind": "connect", "settings": {"connector": "s"}, "stored_offsets": "none"}
     plan = make_plan(spec(consumers=[sink]), world(beside={"ledger": {"refunds": 6}}, unable=()))
     assert plan.ok, str(plan)
+
+
+def test_several_groups_of_one_workload_need_settings_of_their_own() -> None:
+    def levels(*places: str) -> list[Level]:
+        one = [two("env:OUT", place)["consumers"][0] for place in places]
+        groups = [c | {"name": f"etl-{i}", "group": f"g{i}"} for i, c in enumerate(one)]
+        return [f.level for f in make_plan(spec(consumers=groups), world(unable=())).findings if f.code == "TS328"]
+
+    assert levels("env:A", "env:A") == [Level.ERROR]
+    assert levels("env:A", "env:B") == [Level.WARNING]
+    assert levels("env:A") == []
+
+
+def test_halves_that_are_stopped_apart_from_each_other_are_two_applications() -> None:
+    one = two("env:T", "env:T")
+    one["producers"][0]["name"] = one["consumers"][0]["name"] = "etl"
+    one["producers"][0]["settings"] = one["producers"][0]["settings"] | {"workload": "Deployment/etl-out"}
+    assert "TS328" not in {f.code for f in make_plan(spec(**one), world(unable=())).findings}

@@ -281,8 +281,12 @@ def test_a_list_of_blocks_that_is_none_is_shown_as_it_should_be(value: object) -
         spec_from_params({**GOOD, "producers": value})
 
 
-def test_the_example_of_coupled_topics_is_a_spec(tmp_path: Path) -> None:
+def test_the_examples_of_applications_of_several_topics_are_specs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/coupling.md").read_text()
-    path = tmp_path / "spec.yaml"
-    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    assert [c.topic or c.group for c in load_spec(path).coupled] == ["fees", "ledger"]
+    path, found = tmp_path / "spec.yaml", []
+    for example in page.split("```yaml\n")[1:]:
+        path.write_text(example.partition("```")[0])
+        found.append(load_spec(path))
+    coupled, two_roles = found
+    assert [c.topic or c.group for c in coupled.coupled] == ["fees", "ledger"]
+    assert two_roles.producers[0].name == two_roles.consumers[0].name

@@ -46,6 +46,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "another topic is written in one transaction with the source, or a group may join the two": (
         "test_topics_that_are_coupled_with_the_source_are_found_and_can_be_acknowledged",
     ),
+    "one application writes the source and reads it": (
+        "test_one_that_could_not_be_moved_whole_is_refused_before_anything_is_changed",
+        "test_an_application_of_two_roles_goes_on_reading_the_source_until_its_group_has_drained",
+    ),
     "a Kafka Streams application reads the source": (
         "test_kafka_streams_that_nobody_declared_is_named_with_its_way",
         "test_fires",
