@@ -465,6 +465,42 @@ def test_with_producers_first_each_group_needs_a_certificate_of_its_own() -> Non
 # ------------------------------------------------------------------------------------------------------- groups
 
 
+AFTER = [{"name": "ledger", "group": "ledger-g", "after": ["fraud"]}, {"name": "fraud", "group": "fraud-g"}]
+
+
+@ORDERS
+def test_groups_are_switched_in_the_order_that_the_spec_states(cutover: str) -> None:
+    w = World(cutover=cutover, consumers=AFTER)
+    w.advanced()
+    is_done(w)
+    assert [e["group"] for e in w.events("group_switched")] == ["fraud-g", "ledger-g"]
+
+
+def test_a_way_back_has_no_order() -> None:
+    """A group that is in trouble on the target keeps no other from going back."""
+    w = World(cutover="producers_first", consumers=AFTER)
+    w.advanced()
+    w.write(TARGET, 1, 4)
+    w.drain("ledger-g", TARGET)
+    w.answer(w.advance(wanted="rollback"))
+    assert "fraud-g has not drained" in w.waits(wanted="rollback", patience_s=2)
+    assert [e["group"] for e in w.events("group_switched") if e.get("way")] == ["ledger-g"]
+
+
+def test_a_group_that_cannot_be_switched_holds_up_those_that_come_after_it_by_name() -> None:
+    w = World(consumers=AFTER)
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    w.write(TARGET, records=5)
+    w.cluster.commit("fraud-g", TARGET, {**dict.fromkeys(range(6), 0), 0: 3})
+    with pytest.raises(Refused, match="fraud-g has commits on the target"):
+        w.advance()
+    assert w.state(Row.SWITCH_GROUP, "ledger-g") is None
+    assert "ledger-g is switched after fraud-g" in w.waits(focus="ledger-g", patience_s=1)
+    w.cluster.commit("fraud-g", TARGET, {0: 0})
+    w.advanced()
+    is_done(w)
+
+
 def test_a_group_that_would_skip_records_of_the_target_stays_on_the_source() -> None:
     w = World()
     w.advanced(until=Step.SWITCH_PRODUCERS)

@@ -140,6 +140,8 @@ class Model:
     checks_seat: bool = True
     decide: Callable[[View], Decision] = next_act
     wanted: str = "forward"
+    ordered: bool = False
+    """Each group is switched after those before it."""
     asks_go: bool = False
     """A person says go to each freeze, by its number, and may say it at any moment before."""
 
@@ -156,7 +158,9 @@ class Model:
         policy = v.Policy(
             self.cutover,
             tuple(v.Member(p) for p in PRODUCERS),
-            tuple(v.Member(g, group=g) for g in self.groups),
+            tuple(
+                v.Member(g, group=g, after=self.groups[:i] if self.ordered else ()) for i, g in enumerate(self.groups)
+            ),
             frozenset(),
             timedelta(seconds=120),
         )
@@ -379,6 +383,9 @@ class Model:
         left = after.moved - before.moved
         if left & before.unread and not before.rogue:
             raise Broken(f"{left} left the source with records unread")
+        early = [g for g in left for o in self.groups[: self.groups.index(g)] if o not in before.moved]
+        if self.ordered and early:
+            raise Broken(f"{early} left the source before those that come first were there")
         if left and "source" in after.at:
             raise Broken(f"{left} left the source while a producer still runs on it")
         if left and before.row(Row.WIDE_DENY) is not StepState.DONE:
@@ -508,6 +515,16 @@ def test_without_faults_it_moves_or_resumes_and_never_needs_a_person(cutover: Cu
 
 
 @pytest.mark.parametrize("cutover", list(Cutover))
+def test_groups_are_switched_in_the_order_of_the_spec(cutover: Cutover) -> None:
+    model = Model(cutover, ("g", "h"), kills=1, freezes=1, rogue=0, ordered=True)
+    graph = explore(model)
+    ends = {w: end for w in graph if (end := ended(model, w))}
+    assert set(ends.values()) == {"moved", "resumed"}
+    stuck = set(graph) - can_reach(graph, set(ends))
+    assert not stuck, f"{len(stuck)} worlds lead nowhere, for instance {next(iter(stuck))}"
+
+
+@pytest.mark.parametrize("cutover", list(Cutover))
 def test_no_freeze_begins_on_the_go_for_another(cutover: Cutover) -> None:
     """A second freeze is asked about anew; until a person answers, nobody is stopped."""
     model = Model(cutover, kills=1, rogue=0, asks_go=True)
@@ -549,9 +566,17 @@ def without(*names: str) -> Callable[[View], Decision]:
     return decide
 
 
+def in_no_order(view: View) -> Decision:
+    """The engine without the order of the groups."""
+    policy = view.record.policy
+    free = replace(policy, consumers=tuple(replace(c, after=()) for c in policy.consumers))
+    return next_act(replace(view, record=replace(view.record, policy=free)))
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        Model(Cutover.PRODUCERS_FIRST, ("g", "h"), rogue=0, freezes=1, ordered=True, decide=in_no_order),
         # Whoever has no lease is pointed first: killed in between, the lease ends, and both topics are written.
         Model(Cutover.PRODUCERS_FIRST, point_order=("k", "r"), rogue=0),
         Model(Cutover.DRAIN_FIRST, decide=without("drained")),

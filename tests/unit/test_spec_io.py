@@ -23,6 +23,7 @@ GOOD = {
     "producers": [{"name": "checkout"}],
     "consumers": [{"name": "ledger", "group": "ledger"}],
 }
+ONE = {"name": "ledger", "group": "ledger"}
 
 
 def problems(text: str) -> dict[str, tuple[int | None, str]]:
@@ -127,6 +128,13 @@ ignore_groups: [{group: x, reason: hello}, {group: x, reason: hello}]
             {"ignore_groups": [{"group": "ledger", "reason": "why not"}]},
             "ignore_groups[0].group",
             "declared and ignored",
+        ),
+        ({"consumers": [{**ONE, "after": ["ledgr"]}]}, "consumers[0].after", "Did you mean `ledger`"),
+        ({"consumers": [{**ONE, "after": ["ledger"]}]}, "consumers[0].after", "after itself"),
+        (
+            {"consumers": [{**ONE, "after": ["b"]}, {"name": "b", "group": "b", "after": ["ledger"]}]},
+            "consumers[1].after",
+            "by way of b, ledger",
         ),
         ({"coupled": [{"reason": "both"}]}, "coupled[0]", "names a topic or a group"),
         ({"coupled": [{"topic": "a", "group": "ledger", "reason": "both"}]}, "coupled[0]", "one of them alone"),

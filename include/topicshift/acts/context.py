@@ -194,7 +194,8 @@ def policy_of(spec: Spec, controller: Callable[[str], Controller]) -> Policy:
         cutover=spec.cutover,
         producers=tuple(Member(p.name, manual=controller(p.kind).needs_person) for p in spec.producers),
         consumers=tuple(
-            Member(c.name, c.group, controller(c.kind).needs_person, controller(c.kind).seeded) for c in spec.consumers
+            Member(c.name, c.group, controller(c.kind).needs_person, controller(c.kind).seeded, spec.groups_before(c))
+            for c in spec.consumers
         ),
         required=people | {ask for ask, approval in wants.items() if approval is Approval.REQUIRED},
         freeze_budget=spec.freeze_budget,

@@ -158,10 +158,16 @@ def kept_on_target(view: View) -> Decision | None:
 
 @AFTER.rule(releasing, Fact.GROUPS, step=Step.SWITCH_CONSUMERS)
 def groups_moved(view: View) -> Decision | None:
-    """Each group that has drained is released to the target, at the log start; one that cannot holds up no other."""
-    waits, stops = [], []
+    """Each group that has drained is released to the target, at the log start, in the spec's order where it has one.
+
+    One that cannot be released holds up only those that come after it.
+    """
+    waits, stops, held = [], [], []
     for consumer in view.record.policy.consumers:
         if view.focus not in (None, consumer.group) or view.record.done(Row.SWITCH_GROUP, consumer.group):
+            continue
+        if behind := _behind(view, consumer):
+            held.append(f"group {consumer.group} is switched after {', '.join(behind)}")
             continue
         decision = _group(view, consumer)
         if decision.kind is Kind.WAIT:
@@ -172,9 +178,17 @@ def groups_moved(view: View) -> Decision | None:
             return decision
     if stops and not waits:
         return stops[0]
-    if waits:
-        return wait("; ".join([*waits, *(s.why for s in stops)]))
+    if waits or held:
+        return wait("; ".join([*waits, *held, *(s.why for s in stops)]))
     return over(f"group {view.focus} reads the target") if view.focus is not None else None
+
+
+def _behind(view: View, consumer: Member) -> list[str]:
+    """Groups that the spec wants on the target before this one, and that are not there. A way back has no order."""
+    record = view.record
+    if record.mirrored or record.begun(Row.SWITCH_GROUP, consumer.group):
+        return []
+    return [g for g in consumer.after if not record.done(Row.SWITCH_GROUP, g)]
 
 
 def _group(view: View, consumer: Member) -> Decision:

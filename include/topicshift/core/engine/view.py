@@ -36,12 +36,13 @@ UNASKED: Final = Unknown("it was not asked")
 @dataclass(frozen=True)
 class Member:
     """A declared participant. ``group`` is empty for a producer; ``manual``: a person moves it; ``seeded``: its group
-    is stopped and gets offsets on the target before it starts there."""
+    is stopped and gets offsets on the target before it starts there; ``after``: groups that are switched before its."""
 
     name: str
     group: str = ""
     manual: bool = False
     seeded: bool = False
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

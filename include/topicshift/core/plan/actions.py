@@ -90,10 +90,10 @@ def _switch(spec: Spec, source: SourceFacts, target: TargetShape, then: DenyPlan
             f"until {source.name} is retired or the migration goes back",
         )
     for consumer in spec.consumers:
-        yield Action(
-            step="switch_consumers",
-            text=f"set the offsets of {consumer.group} on {target.name} to its log start; point {consumer.name} to it",
-        )
+        text = f"set the offsets of {consumer.group} on {target.name} to its log start; point {consumer.name} to it"
+        if consumer.after:
+            text += f", once {' and '.join(consumer.after)} {'reads' if len(consumer.after) == 1 else 'read'} it"
+        yield Action(step="switch_consumers", text=text)
     for reader in spec.readers:
         folder = ", with a new checkpoint folder" if reader.kind == "spark_checkpoint" else ""
         text = f"note: {reader.name} commits nothing, so its owner moves it to {target.name}{folder}"

@@ -481,6 +481,7 @@ class Spec(Model):
         yield from _unique([r.name for r in self.readers], "readers", "name", "reader")
         groups = {c.group for c in self.consumers}
         yield from self._named_twice()
+        yield from self._order()
         for i, g in enumerate(self.ignore_groups):
             if g.group in groups:
                 yield problem(
@@ -503,6 +504,35 @@ class Spec(Model):
                     did_you_mean(group, sorted(groups)),
                     (section, i, "group"),
                 )
+
+    def _order(self) -> Iterator[PydanticCustomError]:
+        """What is wrong with the order of the groups: a name that nobody has, or a ring."""
+        after = {c.name: list(c.after) for c in self.consumers}
+        for i, consumer in enumerate(self.consumers):
+            for name in consumer.after:
+                if name not in after:
+                    yield problem(
+                        f"{consumer.name!r} is switched after {name!r}, which no consumer is called",
+                        "It would be waited for in vain.",
+                        did_you_mean(name, sorted(after)),
+                        ("consumers", i, "after"),
+                    )
+            seen, ahead = set[str](), list(consumer.after)
+            while ahead:
+                name = ahead.pop()
+                ahead += [] if name in seen else after.get(name, [])
+                seen.add(name)
+            if consumer.name in seen:
+                yield problem(
+                    f"{consumer.name!r} is switched after itself, by way of {', '.join(sorted(seen))}",
+                    "None of them would ever be switched.",
+                    "Take one `after` of this ring out.",
+                    ("consumers", i, "after"),
+                )
+
+    def groups_before(self, consumer: Consumer) -> tuple[str, ...]:
+        """The groups that read the target before that of this consumer is switched."""
+        return tuple(c.group for c in self.consumers if c.name in consumer.after)
 
     def _named_twice(self) -> Iterator[PydanticCustomError]:
         for i, reader in enumerate(self.readers):

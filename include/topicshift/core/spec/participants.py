@@ -69,6 +69,15 @@ class Consumer(Application):
         ),
     )
 
+    after: Annotated[list[Participant], Field(max_length=100)] = Field(
+        default=[],
+        description=(
+            "Names of consumers whose groups read the target before this one is switched. Left out: it is switched as "
+            "soon as it may be, beside others. A way back has no order."
+        ),
+        examples=[["ledger"]],
+    )
+
     def checkpoint(self, topic: str) -> str | None:
         """Where the checkpoint lies that proves what it has read of the topic; None for a group that commits."""
         folders = self.settings.get("checkpoints") if self.kind == "spark_streaming" else None
