@@ -183,6 +183,13 @@ FIRES = [
         {"transactions": (replace(TXN, beside=("refunds",)),)},
     ),
     ("TS327", "warning", "by tx-1, and none of these was open now", {}, {"transactional": ("tx-1",)}),
+    (
+        "TS327",
+        "warning",
+        "by tx-1, and none of these was open now",
+        {"coupled": [{"group": "ledger", "reason": "it joins none"}]},
+        {"transactional": ("tx-1",)},
+    ),
     ("TS327", "error", "reads refunds too, with 6 partitions", {}, {"beside": {"ledger": {"refunds": 6, "logs": 12}}}),
     ("TS327", "error", "refunds too, whose partitions cannot be", {}, {"beside": {"ledger": {"refunds": None}}}),
     (

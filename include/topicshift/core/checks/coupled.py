@@ -71,7 +71,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
     """Producers that write in transactions, none of which was open: what else they write is not known."""
     open_now = {t.transactional_id for t in facts.snapshot.transactions or ()}
     others = [t for t in facts.snapshot.transactional or () if t not in open_now]
-    if others and not facts.spec.coupled:
+    if others and not any(c.topic for c in facts.spec.coupled):
         yield TS327.warning(
             "source",
             f"it is written in transactions by {_some(others)}, and none of these was open now.",
