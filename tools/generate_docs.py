@@ -1,4 +1,4 @@
-"""Write the pages and tables that repeat code: spec.md, findings.md, cli.md, and tables in others and in README.md.
+"""Write the pages and tables that repeat code: spec.md, findings.md, cli.md, evidence.md, and tables in other pages.
 
 Run it after a change of the code: ``.venv/bin/python tools/generate_docs.py``. A test compares the files with it.
 """
@@ -17,10 +17,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT / "include"))
+    sys.path[:0] = [str(ROOT), str(ROOT / "include")]
 
 import click  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
+from tools.evidence_docs import fields_of_evidence  # noqa: E402
 
 from topicshift.cli import cli as command_line  # noqa: E402
 from topicshift.core.base import Model  # noqa: E402
@@ -70,6 +71,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page,
         "drain.md": drain_page,
         "metrics.md": metrics_page,
+        "evidence.md": evidence_page,
     }
     return {"README.md": readme(), **{f"docs/{name}": page() for name, page in made.items()}}
 
@@ -287,6 +289,13 @@ def metrics_page() -> str:
     ]
     text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     return _with_table(text, "metrics", "name | kind | labels | value", rows)
+
+
+def evidence_page() -> str:
+    """``evidence.md`` as it is, with the fields of each file."""
+    begin, end = "<!-- fields -->\n", "<!-- end of fields -->"
+    before, _, rest = (ROOT / "docs" / "evidence.md").read_text("utf-8").partition(begin)
+    return before + begin + "\n".join([*fields_of_evidence(), "", end]) + rest.partition(end)[2]
 
 
 def drain_page() -> str:
