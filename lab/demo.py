@@ -266,6 +266,9 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         dag_id = DAG_IDS[args.cutover]
         run_id = stack.airflow.trigger(dag_id, values)
         say(f"triggered {dag_id} through Airflow's API: {run_id}")
+        if args.approve == "me":
+            facts = stack.facts()
+            say(f"you approve: log in at {facts['airflow']} as admin, with the password in {facts['passwords']}")
         view = View(f"{SOURCE} -> {TARGET}   {stack.airflow.url}/dags/{dag_id}/runs/{run_id}")
         migration = Migration(stack, life, dag_id, run_id, view, args.approve)
         with Live(view, console=console, refresh_per_second=4, transient=False) as live:
