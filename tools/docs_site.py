@@ -22,30 +22,42 @@ _FENCE = re.compile(r"^ *```")
 
 
 def on_config(config: Any) -> Any:
-    """Decisions are in the navigation in their order; mkdocs wants each named."""
-    for part in config["nav"]:
-        for section in part.get("Explanation", []) if isinstance(part, dict) else []:
-            if "Decisions" in section:
-                pages = sorted(p.name for p in (ROOT / "docs/decisions").glob("0*.md"))
-                section["Decisions"] = ["decisions/README.md", *(f"decisions/{name}" for name in pages)]
+    """Kinds and decisions are in the navigation as they lie in their folders; what it does not name stands last."""
+    _fill(config["nav"], "Kinds of participants", "participants")
+    _fill(config["nav"], "Decisions", "decisions")
+    docs = ROOT / "docs"
+    left = {p.relative_to(docs).as_posix() for p in docs.rglob("*.md")} - _named(config["nav"])
+    if left:
+        config["nav"].append({"More": sorted(left)})
     return config
+
+
+def _fill(nav: Any, title: str, folder: str) -> None:
+    """The section of this title gets the pages of a folder, its README first."""
+    for part in nav:
+        for name, inner in part.items() if isinstance(part, dict) else ():
+            if name == title:
+                pages = sorted(p.name for p in (ROOT / "docs" / folder).glob("*.md") if p.name != "README.md")
+                part[name] = [f"{folder}/{page}" for page in ("README.md", *pages)]
+            elif isinstance(inner, list):
+                _fill(inner, title, folder)
+
+
+def _named(nav: Any) -> set[str]:
+    """Every page of the navigation."""
+    if isinstance(nav, str):
+        return {nav}
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return set().union(*(_named(part) for part in parts)) if parts else set()
 
 
 def on_files(files: Files, config: Any) -> Files:
     """The front page, and the pages of the repository that lie elsewhere."""
     files.append(File.generated(config, "index.md", content=(ROOT / FRONT).read_text("utf-8")))
-    for name in sorted(outside(config["nav"])):
+    for name in sorted(n for n in _named(config["nav"]) if n.startswith(PROJECT)):
         text = (ROOT / name.removeprefix(PROJECT)).read_text("utf-8")
         files.append(File.generated(config, name, content=text))
     return files
-
-
-def outside(nav: Any) -> set[str]:
-    """Pages of the navigation under ``project``."""
-    if isinstance(nav, str):
-        return {nav} if nav.startswith(PROJECT) else set()
-    parts = nav.values() if isinstance(nav, dict) else nav
-    return set().union(*(outside(part) for part in parts)) if parts else set()
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
