@@ -32,6 +32,7 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.kafka.mirror import Flow
 from topicshift.core.route.judge import Follower
 from topicshift.core.rows import Claim, EventRow, MigrationRow, Seat, StepRow
 
@@ -355,6 +356,17 @@ class TellsCheckpoints(Protocol):
         self, ctx: ControlContext, participants: Sequence[Participant]
     ) -> dict[str, Checkpoints | TopicshiftError]:
         """Those of the job that each participant has now, by its name; the error of one that could not be read."""
+
+
+@runtime_checkable
+class Mirroring(Protocol):
+    """A controller that can tell what MirrorMaker 2 copies. Both raise ``Unreadable`` where a worker does not tell."""
+
+    def flows(self, connections: Sequence[str]) -> Sequence[Flow]:
+        """Every connector of MirrorMaker 2 on the Connect workers that these connections name."""
+
+    def copied(self, participants: Sequence[Participant], topic: str) -> Mapping[str, Mapping[int, int]]:
+        """The next offset of the topic to be copied, by the group of each participant, and partition."""
 
 
 # --------------------------------------------------------------------------------------------- journal

@@ -101,14 +101,24 @@ def kafka_config(conn_id: str) -> dict[str, str]:
 
 def endpoint_of(conn_id: str) -> Endpoint:
     """The address and log-in of the service that an Airflow connection names. Raises ``SpecError`` without one."""
-    from topicshift.adapters.rest import endpoint
-
     found = find_connection(conn_id)
     if found is None:
-        raise SpecError(
-            f"The Airflow connection {conn_id!r} does not exist. A participant is moved through it, so nobody could be "
-            "asked. Create it (Admin, Connections, or AIRFLOW_CONN_...), or name another one in its settings."
-        )
+        raise no_endpoint(conn_id)
+    return endpoint_in(conn_id, found)
+
+
+def no_endpoint(conn_id: str) -> SpecError:
+    """The error for a connection that a participant names and that does not exist."""
+    return SpecError(
+        f"The Airflow connection {conn_id!r} does not exist. A participant is moved through it, so nobody could be "
+        "asked. Create it (Admin, Connections, or AIRFLOW_CONN_...), or name another one in its settings."
+    )
+
+
+def endpoint_in(conn_id: str, found: Any) -> Endpoint:
+    """The address and log-in in an Airflow connection. Raises ``SpecError`` where there is no address."""
+    from topicshift.adapters.rest import endpoint
+
     names = ("conn_type", "host", "port", "schema", "login", "password", "extra")
     return endpoint(conn_id, {name: getattr(found, name) for name in names})
 

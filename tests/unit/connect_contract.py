@@ -10,6 +10,7 @@ import pytest
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import NotFound, Refused
 from topicshift.core.kafka.connect import Connector, can_stop, read_connector
+from topicshift.core.kafka.mirror import change, kind_of, positions
 
 Until = Callable[[Callable[[], Any], str], Any]
 
@@ -97,6 +98,34 @@ def offsets_are_not_changed_while_it_runs(ask: Ask, name: str, config: dict[str,
 
 def _altered(ask: Ask, name: str, at: dict[str, Any]) -> bool:
     return "successfully" in ask("PATCH", f"/connectors/{name}/offsets", {"offsets": [at]})["message"]
+
+
+def a_mirror_is_a_source_whose_offsets_are_read_and_set(
+    ask: Ask, name: str, config: dict[str, str], until: Until
+) -> None:
+    """Of a running mirror of one topic, of which it has copied something."""
+    topic, alias = config["topics"], config["source.cluster.alias"]
+    seen = look(ask, name)
+    assert seen.role == "producer" and seen.runs and kind_of(seen.config) == "source"
+    assert {name} <= {n for n, one in ask("GET", "/connectors?expand=info", None).items() if one["info"]["config"]}
+
+    def own(of: str) -> dict[int, int]:
+        return positions(ask("GET", f"/connectors/{name}/offsets", None), alias, of)
+
+    def offsets_set(of: str, offsets: dict[int, int]) -> bool:
+        said = ask("PATCH", f"/connectors/{name}/offsets", {"offsets": change(alias, of, offsets)})
+        return "successfully" in said["message"]
+
+    until(lambda: own(topic), "it has copied something")
+    with pytest.raises(Refused):
+        offsets_set(topic, {0: 1})
+    stopped(ask, name, until)
+    before = own(topic)
+    until(lambda: offsets_set("another", {0: 3, 1: 5}), "offsets of a topic that it does not name are set")
+    assert own("another") == {0: 3, 1: 5} and own(topic) == before
+    until(lambda: offsets_set("another", {0: 0, 1: 4, 7: 0}), "they are changed, and forgotten")
+    assert own("another") == {1: 4} and own(topic) == before
+    until(lambda: offsets_set("another", {1: 0}), "as before")
 
 
 CONTRACT: list[Case] = [

@@ -19,6 +19,7 @@ from topicshift.core.kafka.cluster import (
     PartitionOffsets,
     TopicInfo,
 )
+from topicshift.core.kafka.mirror import Flow
 from topicshift.core.route.judge import Follower
 from topicshift.core.spec.io import spec_from_params
 from topicshift.core.spec.model import Spec
@@ -137,3 +138,15 @@ def world(**changes: Any) -> Snapshot:
         impact=IMPACT,
     )
     return replace(base, **changes)
+
+
+def flow(**changes: Any) -> Flow:
+    """A connector of MirrorMaker 2 that copies the source by its name to another cluster."""
+    made = Flow("connect_dr", "dr", "source", ("payments",), alias="here", target_alias="dr", bootstrap=("B1:9092",))
+    return replace(made, worker_cluster="another", **changes)
+
+
+WRITING_FLOW = replace(
+    flow(), policy="IdentityReplicationPolicy", alias="us", bootstrap=("us:9092",), worker_cluster=CLUSTER.cluster_id
+)
+"""One that writes the source, in the cluster of its worker."""

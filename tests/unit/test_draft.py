@@ -97,15 +97,22 @@ def test_connectors_that_name_the_topic_are_moved_by_connect() -> None:
             one("other", "consumer", topics="orders"),
             one("source", "producer", topic="payments"),
             one("debezium", "producer", **{"kafka.topic": "payments"}),
+            one("dr", "producer", **{"connector.class": "a.MirrorSourceConnector", "topics": "payments"}),
+            one("all", "producer", **{"connector.class": "a.MirrorSourceConnector"}),
+            one("offsets", "producer", **{"connector.class": "a.MirrorCheckpointConnector", "topics": "payments"}),
         ),
     )
     found = drafted([connect])
     settings = {c.values["name"]: (c.values["kind"], c.values["group"]) for c in found.consumers}
     assert settings["sink"] == ("connect", "connect-sink") and settings["pattern"] == ("connect", "connect-pattern")
     assert "other" not in settings
+    mirror = next(c.values for c in found.consumers if c.values["name"] == "dr")
+    assert mirror["group"] == "mirror-dr" and mirror["settings"] == {"connector": "dr", "mirror": True}
+    assert any("connector all of connect_default copies the topic by a pattern" in line for line in found.left_out)
     made = {p.values["name"]: p.values.get("settings") for p in found.producers}
     assert made["source"] == {"connector": "source"}
     assert made["debezium"] == {"connector": "debezium", "topic_setting": "kafka.topic"}
+    assert not {"dr", "all", "offsets"} & made.keys(), "MirrorMaker 2 writes to the other cluster"
     assert found.problems() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import threading
@@ -10,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from topicshift.adapters import readers
 from topicshift.adapters.readers import evidence_source, refusal
 from topicshift.core.drain.evidence import ReaderEvidence
+from topicshift.core.errors import SpecError
+from topicshift.core.rehearsal import shadow_spec
 from topicshift.core.spec.cutover import Cutover
+from topicshift.core.spec.io import spec_from_params
+from topicshift.core.spec.locations import by_connection
 from topicshift_airflow.operators.open import OpenMigration
-from topicshift_airflow.triggers.drain import inputs_of
+from topicshift_airflow.triggers.drain import endpoints_of, inputs_of
 
 T = "payments"
 PLACES = (
@@ -227,3 +233,35 @@ def test_a_server_cannot_send_the_reader_elsewhere(
 ) -> None:
     found = evidence(kind, f"{redirecting}/connectors/sink", monkeypatch, f"{redirecting}/connectors")
     assert found.error and found.offsets == {}
+
+
+def test_a_trigger_asks_the_worker_of_a_connection_with_its_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks connections up at once, on its own loop, and one that is missing is evidence with an error."""
+    known = {"connect_dr": Connection(conn_id="connect_dr", conn_type="http", host="w", port=8083, password="hush")}
+
+    async def found(name: str) -> Connection:
+        if name not in known:
+            raise AirflowNotFoundException(name)
+        return known[name]
+
+    monkeypatch.setattr("topicshift_airflow.triggers.drain.BaseHook.aget_connection", found)
+    named = [("dr", by_connection("connect_dr", "dr")), ("x", by_connection("connect_x", "x")), ("file", "/a")]
+    values = {"readers": [{"name": n, "kind": "connect", "location": at} for n, at in named]}
+    endpoint_of = asyncio.run(endpoints_of(values))
+    assert endpoint_of("connect_dr").url == "http://w:8083"
+    assert endpoint_of("connect_dr").headers() == {"Authorization": "Bearer hush"}
+    for name in ("connect_x", "connect_other"):
+        with pytest.raises(SpecError, match=f"connection '{name}' does not exist"):
+            endpoint_of(name)
+
+
+def test_a_mirror_is_certified_by_its_worker_and_its_shadow_is_not() -> None:
+    told = {"connector": "dr", "connection": "connect_dr", "mirror": True}
+    dr = {"name": "dr", "group": "mirror-dr", "kind": "connect", "settings": told}
+    spec = spec_from_params({**SPEC, "consumers": [dr]})
+    (reader,) = spec.readers_of()
+    assert (reader.name, reader.kind, reader.location) == ("mirror-dr", "connect", "connection:connect_dr/dr")
+    read = spec_from_params({**SPEC, "readers": [reader.model_dump()]})
+    assert spec.opened() == read.opened() == [], "a connection is no place that a spec chooses"
+    assert shadow_spec(spec, "payments-v2", "ab12cd34").readers_of() == []
+    assert spec_from_params({**SPEC, "consumers": [dr | {"settings": {"connector": "dr"}}]}).readers_of() == []

@@ -63,9 +63,9 @@ class DrainInputs:
         """
         groups = {c.name: c.group for c in spec.consumers}
         own = {
-            c.group: f"declared as {c.name}; its own checkpoint certifies it"
+            c.group: f"declared as {c.name}; its own offsets certify it"
             for c in spec.consumers
-            if c.checkpoint(spec.source) is not None
+            if c.reader(spec.source) is not None
         }
         if consumer and consumer not in groups:
             raise Refused(f"The spec declares no consumer {consumer!r} (any more).")

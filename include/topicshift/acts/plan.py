@@ -18,14 +18,15 @@ from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import AccessDenied, TopicshiftError, Unreadable
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import ClusterInfo, GroupInfo, TopicInfo
+from topicshift.core.kafka.mirror import Flow
 from topicshift.core.kafka.several import assigned_count, topics_of
 from topicshift.core.plan import model as planning
 from topicshift.core.plan.model import Plan, resolve_target
 from topicshift.core.policy.model import Installation
 from topicshift.core.route.records import ACKS_TOPIC, ROUTES_TOPIC
-from topicshift.core.spec.kinds import BY_OTHER_CHECKS
+from topicshift.core.spec.kinds import BY_OTHER_CHECKS, ConnectSettings
 from topicshift.core.spec.model import Spec
-from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow
+from topicshift.ports import ClusterAdmin, ControlContext, Controller, Follower, Journal, MigrationRow, Mirroring
 
 T = TypeVar("T")
 _Seen = tuple[tuple[Follower, ...] | None, Mapping[str, int]]
@@ -128,11 +129,14 @@ def take_snapshot(admin: ClusterAdmin, spec: Spec, **beside: Unpack[Beside]) -> 
     if source is not None:
         followers, gone_ms = _follow(beside.get("route"), spec, target_name, migration_id, read)
         shape = planning.shape_of(spec, known, target_name)
+        flows, copied = read("flows", lambda: _mirrors(beside.get("movers"), spec, known.policy)) or ((), {})
         known = replace(
             known,
             followers=followers,
             gone_ms=gone_ms,
             unable=read("unable", lambda: _unable(beside.get("movers"), spec, target_name, migration_id)),
+            flows=flows,
+            copied=copied,
             route_topics=read("route_topics", lambda: _route_topics(admin)) if _on_the_route(spec) else None,
             create=read("create", lambda: dry_create(admin, shape))
             if target is None and "target" not in unread
@@ -201,7 +205,7 @@ def _beside(
 
     Of a group with members what these read counts, and not what it has committed once.
     """
-    groups = [c.group for c in spec.consumers if c.checkpoint(spec.source) is None]
+    groups = [c.group for c in spec.consumers if c.reader(spec.source) is None]
     known = {g: info for g in groups if (info := described.get(g)) and info.error is None and info.kind != "share"}
     read = {g: topics_of(info) for g, info in known.items() if info.members}
     idle = sorted(set(known) - set(read))
@@ -212,6 +216,21 @@ def _beside(
     return {
         g: {t: counts.get(t) or assigned_count(known[g], t) for t in sorted(topics)} for g, topics in others.items()
     }
+
+
+def _mirrors(
+    movers: Callable[[str], Controller] | None, spec: Spec, policy: Installation | None
+) -> tuple[tuple[Flow, ...], Mapping[str, Mapping[int, int]]]:
+    """What MirrorMaker 2 copies on the Connect workers that spec and policy name, and how far its participants are."""
+    mine = [p for p in (*producers_of(spec), *consumers_of(spec)) if p.kind == "connect"]
+    named = {ConnectSettings.model_validate(dict(p.settings)).connection for p in mine}
+    workers = sorted(named | set(policy.connect_workers if policy is not None else ()))
+    mover = movers("connect") if movers is not None and workers else None
+    if not isinstance(mover, Mirroring):
+        return (), {}
+    mirrors = [c for c in spec.consumers if c.kind == "connect" and c.reader(spec.source) is not None]
+    groups = {c.group for c in mirrors}
+    return tuple(mover.flows(workers)), mover.copied([p for p in mine if p.group in groups], spec.source)
 
 
 def _on_the_route(spec: Spec) -> bool:

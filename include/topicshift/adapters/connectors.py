@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from topicshift.adapters.rest import Ask, Endpoints, asker, endpoint_from_env
 from topicshift.core.drain.evidence import ReaderEvidence, connect_offsets
+from topicshift.core.errors import TopicshiftError
+from topicshift.core.kafka import mirror
+from topicshift.core.spec.locations import connection_of
 from topicshift.core.text import parse_json
 
 TIMEOUT_S = 8.0
@@ -62,3 +67,38 @@ def read_connector(reader: str, location: str, topic: str) -> ReaderEvidence:
     if not offsets:
         return failed(f"it has no offsets of {topic}")
     return ReaderEvidence(reader=reader, kind="connect", topic=topic, offsets=offsets)
+
+
+def asks_of(endpoints: Endpoints = endpoint_from_env) -> Callable[[str], Ask]:
+    """What asks the worker of a connection, by its name, for evidence. ``endpoints``: the environment's by default."""
+    return lambda name: asker(endpoints(name), TIMEOUT_S / 2)
+
+
+def read_by_connection(reader: str, location: str, topic: str, ask_of: Callable[[str], Ask]) -> ReaderEvidence:
+    """What a connector has read of the topic, from the worker that a connection names, with the log-in there.
+
+    Of MirrorMaker 2 what it has copied under its present alias counts, and a partition without an offset has not been
+    copied at all. ``location`` is one of :func:`topicshift.core.spec.locations.by_connection`. Whatever does not answer
+    as it should is evidence with an error, which certifies nothing.
+    """
+
+    def failed(why: str) -> ReaderEvidence:
+        return ReaderEvidence(reader=reader, kind="connect", topic=topic, error=f"{location}: {why}")
+
+    parts = connection_of(location)
+    if parts is None:
+        return failed("it is not of the form connection:NAME/CONNECTOR")
+    try:
+        ask = ask_of(parts[0])
+        path = f"/connectors/{quote(parts[1], safe='')}"
+        config, answer = ask("GET", f"{path}/config", None), ask("GET", f"{path}/offsets", None)
+        mirrors = mirror.kind_of(config) == "source"
+        alias = str(config.get("source.cluster.alias"))
+        offsets = mirror.positions(answer, alias, topic) if mirrors else connect_offsets(answer, topic)
+    except TopicshiftError as error:
+        return failed(str(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return failed(f"not the answer of a Connect worker ({error})")
+    if not offsets:
+        return failed(f"it has no offsets of {topic}")
+    return ReaderEvidence(reader=reader, kind="connect", topic=topic, offsets=offsets, from_start=mirrors)

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from topicshift.adapters.connectors import MAX_BYTES, read_connector
+from topicshift.adapters.connectors import MAX_BYTES, asks_of, read_by_connection, read_connector
+from topicshift.adapters.rest import Ask
 from topicshift.adapters.spark_checkpoint import read_checkpoint
 from topicshift.core.drain.evidence import ReaderEvidence, parse_evidence
 from topicshift.core.errors import SpecError
 from topicshift.core.policy.floor import is_local, lies_below
+from topicshift.core.spec.locations import connection_of
 
 ENV = "TOPICSHIFT_READER_LOCATIONS"
 """Folders and URLs, separated by blanks, below which Airflow may read the evidence of a spec's readers."""
@@ -63,13 +65,18 @@ def _below(location: str, place: str) -> bool:
 
 
 def evidence_source(
-    readers: Iterable[Mapping[str, str]], topic: str, *, places: Sequence[str] | None = None
+    readers: Iterable[Mapping[str, str]],
+    topic: str,
+    *,
+    places: Sequence[str] | None = None,
+    ask_of: Callable[[str], Ask] | None = None,
 ) -> Callable[[], list[ReaderEvidence]] | None:
     """A function that reads the evidence of each reader, all at once; None when there is none to read.
 
     ``readers`` are the entries of a spec's ``readers`` as plain values: name, kind, location. ``places``: see
-    :func:`refusal`; None opens whatever is named. What cannot be read, or not within ``WAIT_S``, is evidence with an
-    error, which certifies nothing.
+    :func:`refusal`; None opens whatever is named. ``ask_of`` gives what asks the service of a connection; by
+    default those of the environment. What cannot be read, or not within ``WAIT_S``, is evidence with an error, which
+    certifies nothing.
     """
     wanted = [(r["name"], r["kind"], r["location"]) for r in readers]
     if not wanted:
@@ -84,6 +91,9 @@ def evidence_source(
 
         def one(number: int, name: str, kind: str, location: str) -> None:
             try:
+                if kind == "connect" and connection_of(location) is not None:
+                    found[number] = read_by_connection(name, location, topic, ask_of or asks_of())
+                    return
                 denied = None if places is None else refusal(location, places)
                 found[number] = unread(name, kind, denied) if denied else _READ[kind](name, location, topic)
             except Exception as exc:  # noqa: BLE001 - each file system raises its own, and none of it is a yes

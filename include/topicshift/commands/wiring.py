@@ -44,6 +44,7 @@ def make_ports(
     names it. ``endpoint`` gives the address and log-in of a connection; by default from the environment.
     """
     from topicshift.adapters.clock import SystemClock
+    from topicshift.adapters.connectors import asks_of
     from topicshift.adapters.evidence import evidence_from_env
     from topicshift.adapters.executor import ThreadExecutor
     from topicshift.adapters.policy import policy_from_env
@@ -97,7 +98,8 @@ def make_ports(
 
     def readers(spec: Spec, consumer: str) -> Any:
         named = [r.model_dump(mode="json") for r in spec.readers_of(consumer)]
-        return evidence_source(named, spec.source, places=places() if named else None)
+        asks = asks_of(endpoint or endpoint_from_env)
+        return evidence_source(named, spec.source, places=places() if named else None, ask_of=asks)
 
     def report(opened: Journal, store: EvidenceStore, migration: str, write: Callable[[str, str], str]) -> str:
         from topicshift.reporting.run_report import write_report

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError, Transient
@@ -18,6 +19,7 @@ from topicshift_airflow.triggers import Trigger
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
+    from topicshift.adapters.rest import Endpoint, Endpoints
     from topicshift.core.drain.progress import DrainProgress
 
 WRITE_PROGRESS_S = 3.0
@@ -64,7 +66,7 @@ class _DrainWait(Trigger):
 
         connection = await BaseHook.aget_connection(self.kafka_conn_id)
         config = await asyncio.to_thread(from_airflow_extra, connection.extra_dejson)
-        inputs = inputs_of(self.inputs, readers=fence is not None)
+        inputs = inputs_of(self.inputs, readers=fence is not None, endpoints=await endpoints_of(self.inputs))
         look = DrainConfig(stuck_after_s=stuck_after_s)
         return DrainTaker(KafkaDrainReader.from_config(config), inputs, fence=fence, config=look)
 
@@ -75,19 +77,46 @@ def _write(migration_id: str, name: str, text: str) -> None:
     evidence_from_env().write(migration_id, name, text)
 
 
-def inputs_of(values: Mapping[str, Any], *, readers: bool = False) -> Any:
+async def endpoints_of(values: Mapping[str, Any]) -> Endpoints:
+    """Where the workers of connectors answer whose own offsets are evidence: a trigger looks connections up once."""
+    from topicshift.core.spec.locations import connection_of
+    from topicshift_airflow.runtime import endpoint_in, no_endpoint
+
+    named = [found[0] for r in values.get("readers", ()) if (found := connection_of(r["location"])) is not None]
+    known: dict[str, Endpoint | TopicshiftError] = {}
+    for name in dict.fromkeys(named):
+        try:
+            known[name] = endpoint_in(name, await BaseHook.aget_connection(name))
+        except AirflowNotFoundException:
+            known[name] = no_endpoint(name)
+        except TopicshiftError as error:
+            known[name] = error
+
+    def endpoint_of(name: str) -> Endpoint:
+        found = known.get(name) or no_endpoint(name)
+        if isinstance(found, TopicshiftError):
+            raise found
+        return found
+
+    return endpoint_of
+
+
+def inputs_of(values: Mapping[str, Any], *, readers: bool = False, endpoints: Endpoints | None = None) -> Any:
     """``DrainInputs`` from its plain values.
 
     ``readers``: with all readers that commit nothing, who count after the fence; before it, with those alone that are
-    consumers of the spec.
+    consumers of the spec. ``endpoints``: see :func:`endpoints_of`; by default from the environment.
     """
     from topicshift.acts.drain_inputs import DrainInputs
+    from topicshift.adapters.connectors import asks_of
     from topicshift.adapters.readers import evidence_source, places_from_env
+    from topicshift.adapters.rest import endpoint_from_env
 
     evidence = evidence_source(
         [r for r in values.get("readers", ()) if readers or r["name"] in values.get("own", ())],
         values["topic"],
         places=values["places"] if "places" in values else places_from_env(),
+        ask_of=asks_of(endpoints or endpoint_from_env),
     )
     return DrainInputs.from_values(values, evidence=evidence)
 

@@ -1,17 +1,21 @@
-"""The controller for Kafka Connect connectors: sinks are consumers, sources are producers."""
+"""The controller for Kafka Connect connectors: sinks and MirrorMaker 2 are consumers, other sources are producers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from urllib.parse import quote
 
+from topicshift.adapters.controllers import connect_mirror as mirrors
+from topicshift.adapters.controllers.connect_mirror import MirrorAt
 from topicshift.adapters.controllers.plain import PlainController
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError, Transient, Unreadable
 from topicshift.core.kafka import connect
 from topicshift.core.kafka.connect import Connector
+from topicshift.core.kafka.mirror import SETS_OFFSETS_FROM, Flow
 from topicshift.core.spec.kinds import ConnectSettings
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
 
@@ -23,7 +27,8 @@ class ConnectController(PlainController):
 
     What a worker answers to an act is no evidence: a connector stands once its worker lists no task of it and, of a
     sink, its group has no members; it runs once all its tasks do and, of a sink, its group has committed in every
-    partition that holds records. ``ask_of`` gives what asks the worker of a connection.
+    partition that holds records. Of MirrorMaker 2 its own offsets are looked at instead of commits. ``ask_of`` gives
+    what asks the worker of a connection.
     """
 
     kind = "connect"
@@ -63,17 +68,21 @@ class ConnectController(PlainController):
         except (SpecError, NotFound) as error:
             return [str(error)]
         why = connect.can_stop(root)
+        if not why and _settings(who).mirror:
+            why = connect.too_old(root, SETS_OFFSETS_FROM, "set the offsets of a connector")
         return [*([why] if why else []), *wrong]
 
     def _elsewhere(self, root: Any, who: Participant) -> Iterator[str]:
+        if _settings(who).mirror:
+            return  # it works with the cluster that it copies to
         theirs, ours = root.get("kafka_cluster_id"), self._admin.cluster().cluster_id
         if theirs and theirs != ours:
             yield f"its worker works with the Kafka cluster {theirs}, and this migration is in {ours}"
 
     def _wrong(self, ctx: ControlContext, who: Participant, seen: Connector) -> Iterator[str]:
-        if seen.role != who.role:
-            kind = {"consumer": "sink", "producer": "source"}
-            yield f"connector {seen.name} is a {kind.get(seen.role, 'connector of unknown type')}, no {kind[who.role]}"
+        other = mirrors.misdeclared(who, seen, _settings(who).mirror, ctx.target)
+        if other:
+            yield other
             return
         if not seen.runs:
             yield f"{seen.text()}; it has to run before it can be moved and put back as it was"
@@ -82,7 +91,9 @@ class ConnectController(PlainController):
             yield f"its worker hides the values of {', '.join(hidden)}, so its settings cannot be written back"
         named = list(self._topics_wrong(ctx, who, seen))
         yield from named
-        if who.role == "consumer":
+        if _settings(who).mirror:
+            yield from self._mirror_wrong(ctx, who, seen)
+        elif who.role == "consumer":
             yield from self._sink_wrong(who, seen)
         if not named and not hidden:
             yield from self._refused(ctx, who, seen)
@@ -109,6 +120,14 @@ class ConnectController(PlainController):
                 "lag 0. Deal with it (a new index, or external.version.header), then say `stored_offsets: handled`"
             )
 
+    def _mirror_wrong(self, ctx: ControlContext, who: Participant, seen: Connector) -> Iterator[str]:
+        value = connect.renamed(seen.config.get("topics", ""), ctx.source, ctx.target)
+        wanted = None if value is None else {**seen.config, "topics": value}
+        yield from mirrors.unable(ctx, who, seen, wanted, self._admin)
+        why = mirrors.unlike(self._at(who, seen).own(ctx.source), ctx, self._admin)
+        if why:
+            yield why
+
     def _refused(self, ctx: ControlContext, who: Participant, seen: Connector) -> Iterator[str]:
         wanted = self._pointed(who, seen, ctx.source, ctx.target)
         plugin = quote(seen.config.get("connector.class", ""), safe="")
@@ -124,16 +143,18 @@ class ConnectController(PlainController):
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Stop each connector; its settings and offsets stay. Raises ``Transient`` where a worker does not answer."""
-        self.each(ctx, participants, self._stop)
+        self.each(_heard(ctx, participants), participants, self._stop)
 
     def _stop(self, ctx: ControlContext, who: Participant) -> None:
         seen = self._look(who)
+        if _settings(who).mirror:
+            self._remembered(ctx, self._at(who, seen, ctx))
         if seen.state != "STOPPED":
             self._do(ctx, who, "stop", "PUT", "/stop", {"was": seen.text()})
 
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
         """Put the topic in the place of the other one. Raises ``Transient`` while a connector is not STOPPED."""
-        self.each(ctx, participants, lambda c, p: self._point(c, p, topic))
+        self.each(_heard(ctx, participants), participants, lambda c, p: self._point(c, p, topic))
 
     def _point(self, ctx: ControlContext, who: Participant, topic: str) -> None:
         seen, setting = self._look(who), _setting(who)
@@ -142,6 +163,8 @@ class ConnectController(PlainController):
         wanted = self._pointed(who, seen, ctx.target if topic == ctx.source else ctx.source, topic)
         if seen.state != "STOPPED":
             raise Transient(f"it is pointed to {topic} once it is STOPPED: {seen.text()}")
+        if _settings(who).mirror:
+            self._place(ctx, who, seen, topic)
         said = {"setting": setting, "before": seen.config[setting], "after": wanted[setting]}
         self._do(ctx, who, "point", "PUT", "/config", said, wanted)
         now = self._look(who).config
@@ -151,6 +174,23 @@ class ConnectController(PlainController):
         if others:  # of a change by somebody else at this moment
             ctx.say(who.name, {"moment": "point", "differs": ", ".join(others)})
 
+    def _place(self, ctx: ControlContext, who: Participant, seen: Connector, topic: str) -> None:
+        """Set the offsets at which a mirror begins on the topic, before its settings name it."""
+        at = self._at(who, seen, ctx)
+        if not seen.stopped or self._remembered(ctx, at):
+            raise Transient(f"its offsets are set once it is STOPPED and its position is on record: {seen.text()}")
+        said, body = mirrors.patch(ctx, at, topic, self._admin)
+        if body:
+            self._do(ctx, who, "offsets", "PATCH", "/offsets", said, body)
+
+    def _remembered(self, ctx: ControlContext, at: MirrorAt) -> bool:
+        """Put on record where a mirror was before it was touched; whether that was still to be done."""
+        on = _on(at.seen, at.who, ctx)
+        if at.home is not None or on is None:
+            return False
+        ctx.say(at.who.name, mirrors.remembered(at, on))
+        return True
+
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Resume each connector, and restart what has failed of it. Raises as ``stop`` does."""
         self.each(ctx, participants, self._start)
@@ -158,6 +198,11 @@ class ConnectController(PlainController):
     def _start(self, ctx: ControlContext, who: Participant) -> None:
         seen = self._look(who)
         if seen.state in ("STOPPED", "PAUSED"):
+            on = _on(seen, who, ctx)
+            if _settings(who).mirror and on is not None:
+                why = mirrors.would_skip(self._at(who, seen), on, self._admin)
+                if why:
+                    raise Transient(why)
             self._do(ctx, who, "start", "PUT", "/resume", {"was": seen.text()})
         elif seen.failed:
             path = "/restart?includeTasks=true&onlyFailed=true"
@@ -190,6 +235,8 @@ class ConnectController(PlainController):
         try:
             seen = self._look(who)
             on = _on(seen, who, ctx)
+            if _settings(who).mirror:
+                return self._mirror(ctx, who, seen, on)
             if group is None:
                 return _source(who, seen, on)
             return self._sink(ctx, who, seen, on, group)
@@ -216,6 +263,18 @@ class ConnectController(PlainController):
         why = why or self._unread(who, ctx.target)
         return _state(who, "unknown" if why else "running", on, why)
 
+    def _mirror(self, ctx: ControlContext, who: Participant, seen: Connector, on: str | None) -> ParticipantState:
+        if seen.stopped:
+            skips = mirrors.would_skip(self._at(who, seen), on, self._admin) if on is not None else ""
+            return _state(who, "stopped", on, skips)
+        if seen.state == "STOPPED" or on is None:
+            return _state(who, "running", None, seen.text() if on else f"its topics are {seen.config.get('topics')!r}")
+        why = "" if seen.runs else seen.text()
+        if on != ctx.target:
+            return _state(who, "running", on, why)
+        why = why or mirrors.unread(self._at(who, seen), on, self._admin)
+        return _state(who, "unknown" if why else "running", on, why)
+
     def _unread(self, who: Participant, topic: str) -> str:
         """Partitions that hold records and in which the group has committed none; empty where there is none such.
 
@@ -237,6 +296,20 @@ class ConnectController(PlainController):
 
     # ------------------------------------------------------------------------------------------------ workers
 
+    def flows(self, connections: Sequence[str]) -> list[Flow]:
+        """Every connector of MirrorMaker 2 on the workers of these connections. Raises ``Unreadable``."""
+        found = self.side_by_side(connections, lambda name: mirrors.flows_of(name, self._ask_of(name)))
+        return [flow for flows in found for flow in flows]
+
+    def copied(self, participants: Sequence[Participant], topic: str) -> dict[str, dict[int, int]]:
+        """How far each mirror has copied the topic, by its group. Raises ``Unreadable``."""
+        found = self.side_by_side(participants, lambda p: self._at(p, self._look(p)).own(topic))
+        return {str(p.group): own for p, own in zip(participants, found, strict=True)}
+
+    def _at(self, who: Participant, seen: Connector, ctx: ControlContext | None = None) -> MirrorAt:
+        offsets = self._ask(who)("GET", f"{_path(who)}/offsets", None)
+        return MirrorAt(who, seen, offsets, ctx.told(who.name) if ctx is not None else ())
+
     def _ask(self, who: Participant) -> Ask:
         return self._ask_of(_settings(who).connection)
 
@@ -251,6 +324,12 @@ class ConnectController(PlainController):
             ) from None
         except ValueError as error:
             raise Unreadable(f"connector {_settings(who).connector}: {error}") from None
+
+
+def _heard(ctx: ControlContext, participants: Sequence[Participant]) -> ControlContext:
+    """With what the audit trail has of each mirror, read here: the journal is of the caller's own thread."""
+    trail = {p.name: ctx.told(p.name) for p in participants if _settings(p).mirror}
+    return replace(ctx, told=lambda name: trail.get(name, ()))
 
 
 def _source(who: Participant, seen: Connector, on: str | None) -> ParticipantState:

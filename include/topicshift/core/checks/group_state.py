@@ -62,7 +62,7 @@ def run(facts: Facts) -> Iterator[Finding]:
                 "Its records are acknowledged one by one, without order, and no committed offset proves a drain.",
                 "Name it under `ignore_groups` with a reason, and move it by hand.",
             )
-        reads = consumer.checkpoint(facts.spec.source) is None  # else its group keeps offsets, and nobody is in it
+        reads = consumer.reader(facts.spec.source) is None  # else its group keeps offsets, and nobody is in it
         if reads and not info.members and info.state in ("EMPTY", "DEAD") and _has_commits(facts, consumer.group):
             yield TS304.warning(
                 where,

@@ -41,7 +41,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     """Compares discovered readers with the spec."""
     spec, snapshot = facts.spec, facts.snapshot
     declared = [c.group for c in spec.consumers]
-    own = {c.group for c in spec.consumers if c.checkpoint(spec.source) is not None}
+    own = {c.group for c in spec.consumers if c.reader(spec.source) is not None}
     found = discover(
         spec.source,
         snapshot.groups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from topicshift.core.checks import Facts, Scope, check
 from topicshift.core.findings import Code, Finding, Level
@@ -18,15 +18,17 @@ TS305 = Code(
 
 @check(Scope.PARTICIPANTS, TS305, needs=("offsets", "commits"))
 def run(facts: Facts) -> Iterator[Finding]:
-    """Fires where a committed offset lies below the log start."""
+    """Fires where a committed offset, or how far MirrorMaker 2 has copied, lies below the log start."""
     offsets = facts.snapshot.offsets or {}
     accepted = {g.group: g.reason for g in facts.spec.lost_records_accepted}
     for i, consumer in enumerate(facts.spec.consumers):
         commits = (facts.snapshot.commits or {}).get(consumer.group)
-        if commits is None or consumer.checkpoint(facts.spec.source) is not None:
+        own = facts.snapshot.copied.get(consumer.group)
+        if own is None and (commits is None or consumer.reader(facts.spec.source) is not None):
             continue
         lost: dict[int, int] = {}
-        for p, committed in commits.offsets.items():
+        held: Mapping[int, int | None] = own if own is not None else commits.offsets if commits is not None else {}
+        for p, committed in held.items():
             start = offsets[p].log_start if p in offsets else None
             if committed is not None and start is not None and committed < start:
                 lost[p] = start - committed

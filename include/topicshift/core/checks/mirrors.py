@@ -12,8 +12,8 @@ TS308 = Code(
     (Level.WARNING,),
     "MirrorMaker seems to copy the source (a topic `<alias>.<source>` exists beside its internal topics), or the "
     "group of a sink connector is declared with another kind than `connect`.",
-    "Pause MirrorMaker's connector and point it to the target in its own configuration; it keeps the partition index. "
-    "Declare a sink connector with `kind: connect`.",
+    "Declare MirrorMaker's connector (`kind: connect`, `mirror: true`); it keeps the partition index. Declare a sink "
+    "connector with `kind: connect`.",
 )
 
 
@@ -28,7 +28,7 @@ def run(facts: Facts) -> Iterator[Finding]:
             "source",
             f"MirrorMaker seems to work here, and {copies[0]!r} looks like a copy of the source or its origin.",
             "It copies partition by partition and cannot repartition; it would go on with the old topic.",
-            "Pause its connector, and let it pick up the target in its own configuration.",
+            "Declare its connector, see docs/participants/connect.md; without a Connect worker, point it by hand.",
         )
     for i, consumer in enumerate(facts.spec.consumers):
         if consumer.group.startswith("connect-") and consumer.kind != "connect":

@@ -21,6 +21,7 @@ from topicshift.core.kafka.cluster import (
     TopicInfo,
     Transaction,
 )
+from topicshift.core.kafka.mirror import Flow
 from topicshift.core.policy.model import Installation
 from topicshift.core.route.judge import Follower
 
@@ -43,6 +44,7 @@ PARTS: dict[str, str] = {
     "followers": "the applications on the route of this topic",
     "route_topics": "the topics of the route",
     "unable": "whether the controllers can move the participants",
+    "flows": "what MirrorMaker 2 copies",
     "create": "whether the brokers would make the target",
     "policy": "the installation policy",
     "lengthen": "whether the brokers would lengthen the retention of the source",
@@ -97,6 +99,8 @@ class Snapshot:
     ``journalled`` is false where there was no journal to read ``migrations`` from. ``followers`` are all that the
     route knows, declared or not; ``gone_ms``: how long a silent instance of a producer on it can hold the freeze.
     ``unable``: what controllers say that keeps them from moving participants, one line each; None: nobody was asked.
+    ``flows``: the connectors of MirrorMaker 2 on the Connect workers that spec and policy name; ``copied``: how far
+    those that are participants have copied the source, by their group and partition.
     ``route_topics`` are those of the route's two topics that exist. ``create`` and ``lengthen`` are None where there
     was nothing to ask. ``policy`` is None where the installation has none. ``beside``: the other topics that each
     declared group reads, with their partitions (None: that cannot be told). ``transactional``: the transactional ids of
@@ -123,6 +127,8 @@ class Snapshot:
     followers: tuple[Follower, ...] | None = None
     route_topics: tuple[TopicInfo, ...] | None = None
     unable: tuple[str, ...] | None = None
+    flows: tuple[Flow, ...] = ()
+    copied: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     gone_ms: Mapping[str, int] = field(default_factory=dict)
     create: DryRun | None = None
     lengthen: DryRun | None = None

@@ -27,7 +27,7 @@ def run(facts: Facts) -> Iterator[Finding]:
     described, commits = snapshot.described or {}, snapshot.commits or {}
     declared = {c.group: f"consumers[{i}].group" for i, c in enumerate(spec.consumers)}
     ignored = {g.group: f"ignore_groups[{i}]" for i, g in enumerate(spec.ignore_groups)}
-    own = {c.group for c in spec.consumers if c.checkpoint(spec.source) is not None}
+    own = {c.group for c in spec.consumers if c.reader(spec.source) is not None}
     names = set(described) | set(declared)
     for group in sorted(names - own):
         info = described.get(group)

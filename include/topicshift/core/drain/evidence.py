@@ -24,7 +24,8 @@ class ReaderEvidence(Model):
     """What a reader outside Kafka's groups has read of one topic.
 
     ``offsets``: partition -> next offset to be read. ``statement``: a person's word instead of offsets, with
-    ``by`` and ``taken_at`` (ISO 8601 with a zone). ``error``: why the evidence could not be read.
+    ``by`` and ``taken_at`` (ISO 8601 with a zone). ``from_start``: of a partition without an offset it has read
+    nothing. ``error``: why the evidence could not be read.
     """
 
     reader: str = Field(min_length=1)
@@ -33,6 +34,7 @@ class ReaderEvidence(Model):
     topic_id: str | None = None
     taken_at: str | None = None
     offsets: dict[int, int] = Field(default_factory=dict)
+    from_start: bool = False
     statement: str | None = None
     by: str | None = None
     error: str | None = None
@@ -82,11 +84,12 @@ def as_group(
             attested = True
     elif not evidence.offsets:
         problem = Reason.EVIDENCE_MISSING
+    read = dict.fromkeys(range(partitions), 0) | evidence.offsets if evidence.from_start else evidence.offsets
     return GroupView(
         group=evidence.reader,
         kind=evidence.kind,
         state="ATTESTED" if attested else "EXTERNAL",
-        committed={p: evidence.offsets[p] for p in range(partitions) if p in evidence.offsets},
+        committed={p: read[p] for p in range(partitions) if p in read},
         problem=problem,
         error=evidence.error,
         attested=attested,

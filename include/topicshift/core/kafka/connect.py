@@ -130,10 +130,15 @@ def versions_by_offset(config: Mapping[str, str]) -> str:
 
 def can_stop(root: Any) -> str:
     """What keeps a worker of this version (``GET /``) from stopping a connector; empty where nothing does."""
+    return too_old(root, STOPS_FROM, "stop a connector")
+
+
+def too_old(root: Any, since: tuple[int, int], what: str) -> str:
+    """What keeps a worker of this version (``GET /``) from doing what it can ``since`` another; empty: nothing."""
     version = str(root.get("version", "")) if isinstance(root, Mapping) else ""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None:
         return "its worker does not say its version"
-    if (int(found[1]), int(found[2])) < STOPS_FROM:
-        return f"its worker is of Kafka {version}, which cannot stop a connector (3.5 and later can)"
+    if (int(found[1]), int(found[2])) < since:
+        return f"its worker is of Kafka {version}, which cannot {what} ({since[0]}.{since[1]} and later can)"
     return ""

@@ -11,6 +11,7 @@ from typing import Any
 from topicshift.core.checks.snapshot import PARTS, Snapshot
 from topicshift.core.drain.discovery import discover, subscribes
 from topicshift.core.fence.acls import ANYBODY, writers
+from topicshift.core.kafka import mirror
 from topicshift.core.kafka.cluster import GroupInfo
 from topicshift.core.kafka.connect import Connector, group_of, names_too, topics_of
 from topicshift.core.kafka.streams import internal_topics, is_streams
@@ -174,7 +175,8 @@ def _producers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
     instances = sum(len(f.instances) for f in seen.followers or () if f.role == "producer")
     for connection, one in named:
         setting = next((k for k in ("topic", "kafka.topic", "topics") if one.config.get(k) == topic), None)
-        if one.role == "producer" and (setting or names_too(one.config, topic, set())):
+        copies = mirror.kind_of(one.config) != ""
+        if one.role == "producer" and not copies and (setting or names_too(one.config, topic, set())):
             settings = _settings(connection, one)
             settings |= {"topic_setting": setting} if setting and setting != "topic" else {}
             values = {"name": _name(one.name, taken), "kind": "connect", "settings": settings}
@@ -254,7 +256,24 @@ def _consumers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
             )
             continue
         lines.append(_consumer(group, how, info, on_route.get(group), sinks.get(group), taken))
+    for connection, one in named:
+        flow = mirror.read_flow(connection, "", one.name, one.config)
+        if flow is None or flow.kind != "source" or flow.copies(topic) is False:
+            continue
+        if flow.by_name(topic):
+            name = _name(one.name, taken)
+            settings = {**_settings(connection, one), "mirror": True}
+            values = {"name": name, "kind": "connect", "group": f"mirror-{name}", "settings": settings}
+            lines.append(Line(values, f"MirrorMaker 2's connector of {connection} copies the topic; {_STORES}"))
+        else:
+            out.append(
+                f"MirrorMaker 2's connector {one.name} of {connection} copies the topic by a pattern, or may. Name its "
+                "topics one by one and declare it (docs/participants/connect.md), or see TS329."
+            )
     return lines, out
+
+
+_STORES = "Does it store offsets (stored_offsets: none or handled)? Ask its owner"
 
 
 def _consumer(
@@ -279,7 +298,7 @@ def _consumer(
         why = f"{how}; a person stops and starts it, until it follows the route"
     if info is not None and not info.members:
         why += "; it has no members now: start it before the cut-over, or name it under `ignore_groups` with a reason"
-    return Line(values, f"{why}. Does it store offsets (stored_offsets: none or handled)? Ask its owner")
+    return Line(values, f"{why}. {_STORES}")
 
 
 def _sinks(one: Connector, topic: str) -> bool:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from topicshift.core.base import Model
 from topicshift.core.spec.answers import ROLE, AnswerRule, Person, double
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import did_you_mean, problem, raise_all
+from topicshift.core.spec.fields import ConnectionId, did_you_mean, problem, raise_all
 from topicshift.core.spec.model import Approval, Approvals
 
 
@@ -67,6 +67,14 @@ class Installation(Model):
             "stands in place of TOPICSHIFT_READER_LOCATIONS, and holds for `topicshift advance` too."
         ),
         examples=[["s3://checkpoints/", "/mnt/flink-evidence"]],
+    )
+    connect_workers: list[ConnectionId] = Field(
+        default=[],
+        description=(
+            "Connections of Connect workers on which every plan looks for connectors of MirrorMaker 2 that copy its "
+            "topics, beside those that the spec names."
+        ),
+        examples=[["connect_dr"]],
     )
     roles: dict[str, Annotated[list[Person], Field(min_length=1)]] = Field(
         default={},

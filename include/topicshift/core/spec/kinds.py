@@ -67,6 +67,8 @@ class ConnectSettings(Model):
     """The setting of a source connector that names the topic it writes to; every sink has ``topics``."""
     keep: list[str] = Field(default=[], max_length=50)
     """Settings that name the source as well and stay as they are."""
+    mirror: bool = False
+    """(consumers) It is MirrorMaker 2's source connector, which copies the topic to another cluster."""
 
 
 _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"

@@ -28,6 +28,7 @@ from topicshift.core.spec.fields import (
     problem,
     raise_all,
 )
+from topicshift.core.spec.locations import connection_of
 from topicshift.core.spec.participants import Consumer, Coupling, IgnoredGroup, NamedGroup, Producer, Reader
 from topicshift.core.spec.shadows import rehearsal_problems
 
@@ -536,11 +537,11 @@ class Spec(Model):
 
     def _named_twice(self) -> Iterator[PydanticCustomError]:
         for i, reader in enumerate(self.readers):
-            if reader.name in {c.group for c in self.consumers if c.checkpoint(self.source) is not None}:
+            if reader.name in {c.group for c in self.consumers if c.reader(self.source) is not None}:
                 yield problem(
-                    f"{reader.name!r} is both a reader and a consumer that is certified by its checkpoint",
+                    f"{reader.name!r} is both a reader and a consumer that is certified by its own offsets",
                     "A certificate would show two rows of this name.",
-                    "Take it out of `readers`: its consumer's `checkpoints` say the same.",
+                    "Take it out of `readers`: its consumer's settings say the same.",
                     ("readers", i, "name"),
                 )
 
@@ -551,13 +552,16 @@ class Spec(Model):
         consumers: then, of the consumers, none but this one.
         """
         mine = [c for c in self.consumers if not consumer or c.name == consumer]
-        found = [(c.group, c.checkpoint(self.source)) for c in mine]
-        own = [Reader(name=g, kind="spark_checkpoint", location=at) for g, at in found if at is not None]
+        own = [reader for c in mine if (reader := c.reader(self.source)) is not None]
         return [*self.readers, *own]
 
     def opened(self) -> list[tuple[str, str]]:
         """Every place that is opened to look for evidence: the field with the name of whom it is, and the location."""
-        found = [(f"readers[{i}].location of {r.name}", r.location) for i, r in enumerate(self.readers)]
+        found = [
+            (f"readers[{i}].location of {r.name}", r.location)
+            for i, r in enumerate(self.readers)
+            if connection_of(r.location) is None  # the installation itself says where that is
+        ]
         for i, consumer in enumerate(self.consumers):
             folders = consumer.settings.get("checkpoints") if consumer.kind == "spark_streaming" else None
             for folder in folders.values() if isinstance(folders, dict) else ():

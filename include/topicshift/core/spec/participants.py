@@ -8,7 +8,9 @@ from pydantic import Field, JsonValue, model_validator
 
 from topicshift.core.base import Model
 from topicshift.core.spec.fields import Kind, Location, Name, Participant, Principal, Topic, problem, raise_all
-from topicshift.core.spec.kinds import participant_problems
+from topicshift.core.spec.kinds import ConnectSettings, participant_problems
+from topicshift.core.spec.locations import by_connection
+from topicshift.core.spec.shadows import real_name
 
 
 class Application(Model):
@@ -56,8 +58,8 @@ class Consumer(Application):
     group: Name = Field(
         min_length=1,
         description=(
-            "The consumer group whose commits prove what was read. Of a `spark_streaming` query, which has none: a "
-            "name of its own, under which the offsets are kept at which it begins."
+            "The consumer group whose commits prove what was read. Of a `spark_streaming` query and of MirrorMaker 2, "
+            "which have none: a name of its own, under which the offsets are kept at which it begins."
         ),
     )
     stored_offsets: Literal["none", "handled"] | None = Field(
@@ -78,11 +80,17 @@ class Consumer(Application):
         examples=[["ledger"]],
     )
 
-    def checkpoint(self, topic: str) -> str | None:
-        """Where the checkpoint lies that proves what it has read of the topic; None for a group that commits."""
-        folders = self.settings.get("checkpoints") if self.kind == "spark_streaming" else None
-        found = folders.get(topic) if isinstance(folders, dict) else None
-        return found if isinstance(found, str) else None
+    def reader(self, topic: str) -> Reader | None:
+        """Where it keeps itself what it has read of the topic; None for a group that commits, and for a shadow."""
+        if self.kind == "spark_streaming":
+            folders = self.settings.get("checkpoints")
+            found = folders.get(topic) if isinstance(folders, dict) else None
+            return Reader(name=self.group, kind="spark_checkpoint", location=found) if isinstance(found, str) else None
+        if self.kind == "connect" and real_name(topic) is None:
+            at = ConnectSettings.model_validate(self.settings)
+            location = by_connection(at.connection, at.connector)
+            return Reader(name=self.group, kind="connect", location=location) if at.mirror else None
+        return None
 
 
 class Reader(Model):
@@ -101,7 +109,8 @@ class Reader(Model):
         description=(
             "The folder or file (a path or an fsspec URL), or the connector: `http://worker:8083/connectors/NAME`, "
             "without credentials. It must lie below a place that the installation lists "
-            "(its policy, or TOPICSHIFT_READER_LOCATIONS)."
+            "(its policy, or TOPICSHIFT_READER_LOCATIONS). Or `connection:connect_default/NAME`: a connector whose "
+            "worker, and the log-in there, a connection names."
         ),
     )
 
