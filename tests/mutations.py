@@ -56,6 +56,20 @@ MUTATIONS = (
         broker=True,
     ),
     Mutation(
+        "mirror: offsets of an earlier topic of the target's name are gone on from",
+        CORE + "kafka/mirror.py",
+        "if (own.get(partition, 0) != at) if begins else (partition not in own):",
+        "if partition not in own:",
+        ("tests/unit/test_mirror.py", "tests/unit/test_acts_mirror.py"),
+    ),
+    Mutation(
+        "mirror: what is gone before it was copied is passed over",
+        "include/topicshift/adapters/controllers/connect_mirror.py",
+        "    if not gone:\n",
+        "    if True:\n",
+        ("tests/unit/test_connect_mirror.py",),
+    ),
+    Mutation(
         "fence: growth afterwards goes unseen",
         CORE + "fence/record.py",
         "elif entry.end > fence:",

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from topicshift.adapters import readers
 from topicshift.adapters.readers import evidence_source, refusal
 from topicshift.core.drain.evidence import ReaderEvidence
-from topicshift.core.errors import SpecError
+from topicshift.core.errors import SpecError, Transient
 from topicshift.core.rehearsal import shadow_spec
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.io import spec_from_params
@@ -236,8 +236,11 @@ def test_a_server_cannot_send_the_reader_elsewhere(
 
 
 def test_a_trigger_asks_the_worker_of_a_connection_with_its_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks connections up at once, on its own loop, and one that is missing is evidence with an error."""
-    known = {"connect_dr": Connection(conn_id="connect_dr", conn_type="http", host="w", port=8083, password="hush")}
+    """It looks connections up at once, on its own loop; a missing one ends the wait, which is tried again."""
+    known = {
+        "connect_dr": Connection(conn_id="connect_dr", conn_type="http", host="w", port=8083, password="hush"),
+        "connect_x": Connection(conn_id="connect_x", conn_type="kafka"),
+    }
 
     async def found(name: str) -> Connection:
         if name not in known:
@@ -250,9 +253,12 @@ def test_a_trigger_asks_the_worker_of_a_connection_with_its_log_in(monkeypatch: 
     endpoint_of = asyncio.run(endpoints_of(values))
     assert endpoint_of("connect_dr").url == "http://w:8083"
     assert endpoint_of("connect_dr").headers() == {"Authorization": "Bearer hush"}
-    for name in ("connect_x", "connect_other"):
-        with pytest.raises(SpecError, match=f"connection '{name}' does not exist"):
+    for name, why in (("connect_x", "is no HTTP address"), ("connect_other", "does not exist")):
+        with pytest.raises(SpecError, match=f"connection '{name}' {why}"):
             endpoint_of(name)
+    known.clear()
+    with pytest.raises(Transient, match="connection 'connect_dr' does not exist"):
+        asyncio.run(endpoints_of(values))
 
 
 def test_a_mirror_is_certified_by_its_worker_and_its_shadow_is_not() -> None:

@@ -78,7 +78,10 @@ def _write(migration_id: str, name: str, text: str) -> None:
 
 
 async def endpoints_of(values: Mapping[str, Any]) -> Endpoints:
-    """Where the workers of connectors answer whose own offsets are evidence: a trigger looks connections up once."""
+    """Where the workers of connectors answer whose own offsets are evidence: a trigger looks connections up once.
+
+    Raises ``Transient`` for one that is not found: Airflow says so of one that it could not look up, too.
+    """
     from topicshift.core.spec.locations import connection_of
     from topicshift_airflow.runtime import endpoint_in, no_endpoint
 
@@ -87,8 +90,8 @@ async def endpoints_of(values: Mapping[str, Any]) -> Endpoints:
     for name in dict.fromkeys(named):
         try:
             known[name] = endpoint_in(name, await BaseHook.aget_connection(name))
-        except AirflowNotFoundException:
-            known[name] = no_endpoint(name)
+        except AirflowNotFoundException as error:
+            raise Transient(str(no_endpoint(name))) from error
         except TopicshiftError as error:
             known[name] = error
 
