@@ -432,11 +432,11 @@ class Journal(Protocol):
         holder: str,
         *,
         lasts_s: float,
-        trace: Mapping[str, Any] | None = None,
+        trace: Callable[[], Mapping[str, Any]] | None = None,
     ) -> tuple[Claim, Seat] | None:
         """Become the one who acts, by compare and swap; None while another holder's act is under way.
 
-        ``trace`` is written into the audit trail as an event ``act``, in the same transaction.
+        What ``trace`` gives is written into the audit trail as an event ``act``, in the same transaction.
 
         A seat whose time is over is taken over: the epoch rises, so that the late holder's writes are refused, and the
         returned claim carries the new one. The same holder gets its own seat again, for any act. Raises

@@ -139,7 +139,7 @@ class ProducerInstance(Instance):
         """Whether it is stopped, moves, or is about to."""
         client = self.client
         route = client.route
-        return client.status.value != "running" or (route is not None and route.state.value == "paused")
+        return client.status != "running" or (route is not None and route.state == "paused")
 
     def tick(self) -> None:
         """Follow the route, send a record if it admits one, deliver what is queued."""
@@ -265,7 +265,7 @@ class ConsumerInstance(Instance):
         """Whether it is stopped, moves, or is about to."""
         client = self.client
         route = client.route
-        return client.status.value != "running" or (route is not None and route.state.value == "paused")
+        return client.status != "running" or (route is not None and route.state == "paused")
 
     def tick(self) -> None:
         """Follow the route; join, leave, read and commit as it says."""

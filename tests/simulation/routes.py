@@ -40,14 +40,15 @@ class BrokersClock:
 class RouteLog(FakeRouteStore):
     """Both topics of the route. Whoever listens looks soon after each record.
 
-    Each route is parsed once, and acknowledgements are not written as JSON at all: there are hundreds in a run.
+    Each route is parsed once, for everybody, and acknowledgements are not written as JSON at all: there are hundreds in
+    a run.
     """
 
-    parse = staticmethod(functools.lru_cache(maxsize=4096)(parse_route))
     _read: tuple[int, dict[str, Route], dict[str, str]] = (-1, {}, {})
 
     def __init__(self, world: World) -> None:
         super().__init__(BrokersClock(world.kernel))
+        self.parse = functools.lru_cache(maxsize=None)(parse_route)  # of this run alone: the next may break the product
         self._world = world
         self.listeners: list[Any] = []
         self.unreadable_until = -1.0
@@ -125,6 +126,7 @@ class Follower:
 
     def __init__(self, world: World, client: ProducerClient | ConsumerClient) -> None:
         self.world, self.client = world, client
+        client.parse = world.routes.parse
         self.position = 0
         self._words: tuple[Any, ...] | None = None
         self._boot = world.rng.uniform(0.0, 1e6)
@@ -155,10 +157,12 @@ class Follower:
             self.client.ack_failed(out, now, "no answer from the brokers")
             return
         self.client.acked(out, now, self.world.routes.take_ack(out.ack))
-        words = (self.client.status.value, self.client.epoch, self.client.topic)
+        client = self.client
+        words = (client.status, client.epoch, client.topic)
         if words != self._words:
             self._words = words
-            self.world.history.add(self.client.who.instance, "says", status=words[0], epoch=words[1], topic=words[2])
+            says = {"status": client.status.value, "epoch": client.epoch, "topic": client.topic}
+            self.world.history.add(client.who.instance, "says", **says)
 
 
 def producer(world: World, participant: str, instance: str, principal: str) -> Follower:

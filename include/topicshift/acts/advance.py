@@ -177,7 +177,10 @@ def perform(ctx: MigrationContext, view: View, decision: Decision) -> str | None
     run = performer(ctx, act)
     if run is None:
         return f"{act.value} is for another task: {decision.why}"
-    trace = {"rule": decision.rule, "why": decision.why, "view": dump(view)}
+
+    def trace() -> dict[str, Any]:
+        return {"rule": decision.rule, "why": decision.why, "view": dump(view)}
+
     try:
         got = ctx.journal.take_seat(ctx.claim, act.value, decision.subject, ctx.holder, lasts_s=SEAT_S, trace=trace)
     except OwnershipLost:

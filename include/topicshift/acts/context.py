@@ -236,6 +236,8 @@ class MigrationContext:
     unnamed: dict[str, str] = field(default_factory=dict)
     """SHA-256, in hex, of evidence that was written since the last event, by file name: the next event names them."""
     _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
+    _governed: tuple[Sequence[StepRow], bool] | None = field(default=None, repr=False)
+    """These rows of the journal, and whether the plan of them was made under an installation policy."""
 
     @cached_property
     def _accepted(self) -> Spec:
@@ -348,7 +350,9 @@ class MigrationContext:
         if found is None:
             last = self.memory.rows
             steps = last[1] if last is not None else self.journal.steps(self.row.migration_id)
-            if any(s.step == Row.CHECK and s.data.get("policy") for s in steps):
+            if self._governed is None or self._governed[0] is not steps:
+                self._governed = steps, any(s.step == Row.CHECK and s.data.get("policy") for s in steps)
+            if self._governed[1]:
                 raise Unreadable(
                     f"{self.row.migration_id} was planned under an installation policy, and this process knows none. "
                     "Set TOPICSHIFT_POLICY to its file."

@@ -33,6 +33,7 @@ from topicshift.core.checks.installation import forbidden, out_of_bounds
 from topicshift.core.drain.decision import forgotten
 from topicshift.core.engine.engine import Wanted, facts_needed, table_of
 from topicshift.core.engine.view import (
+    Answer,
     DenyFact,
     DrainFact,
     FenceFact,
@@ -187,7 +188,10 @@ class _Look:
         return VerifierFact(state, answers, text)
 
     def _gate_now(self) -> GateFact:
-        taker = self.ctx.memory.takers.setdefault("gate", self._taker("", fence=None))
+        takers = self.ctx.memory.takers
+        taker = takers.get("gate")
+        if taker is None:
+            taker = takers["gate"] = self._taker("", fence=None)
         return look_at_gate(self.ctx, self.record, taker, self.now)
 
     def _taker(self, subject: str, *, fence: FencePoint | None) -> DrainTaker:
@@ -249,17 +253,20 @@ class _Look:
             if need in self.needs
             for fact in [work()]
         }
+        answers: dict[str, Answer] = {}
         view = View(
             record=record,
             now=self.now,
             began_at=ctx.began_at,
             wanted=self.wanted,
             focus=self.focus,
+            answers=answers,
             told=told,
             times={key: last.times for key, last in ctx.memory.told.items()},
             **facts,
         )
-        return answers_of(view)
+        answers |= answers_of(view)
+        return view
 
     def _policy(self) -> PolicyFact | Unknown:
         ctx = self.ctx

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.core.engine import go
 from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.people import Person, objection, person_of, second_wanted, still_counts
-from topicshift.core.engine.view import Answer, Record, Unknown, View
+from topicshift.core.engine.view import Answer, Record, Unknown, View, key_of
 from topicshift.core.engine.words import OF_A_MOMENT, Ask, Row, StepState, row_of
 from topicshift.core.errors import NotCounted, Refused, TopicshiftError
 from topicshift.core.notices import AUTO
@@ -142,34 +141,37 @@ def _evidence(record: Record) -> dict[str, Any]:
     return {"fence": proof.get("taken_at") if proof else None}
 
 
-def answers_of(view: View) -> View:
-    """The view with the answer to every question, for what it is about now."""
-    record = view.record
-    subjects = {Ask.STOP_GROUP: [c.group for c in record.policy.consumers if c.manual]}
-    answers = {}
-    for ask in Ask:
-        for subject in subjects.get(ask, [""]):
-            name = f"{ask}:{subject}" if subject else str(ask)
-            answers[name] = _BY_SPEC if ask not in record.policy.required else _answer(view, ask, subject)
-    return replace(view, answers=answers)
+def answers_of(view: View) -> dict[str, Answer]:
+    """The answer to every question, for what it is about as this view shows it."""
+    policy, answers = view.record.policy, {}
+    for ask, name in _NAMES.items():
+        subjects = [c.group for c in policy.consumers if c.manual] if ask is Ask.STOP_GROUP else _NO_SUBJECT
+        for subject in subjects:
+            answers[key_of(name, subject)] = _answer(view, ask, subject) if ask in policy.required else _BY_SPEC
+    return answers
 
 
+_NAMES = {ask: ask.value for ask in Ask}
+_NO_SUBJECT = ("",)
 _SPEC = "spec"
 _BY_SPEC = Answer("yes", by=_SPEC)
+_OPEN = Answer(None)
+_ASKED = Answer(None, asked=True)
 
 
 def _answer(view: View, ask: Ask, subject: str) -> Answer:
     row = view.record.steps.get(name_of(ask, subject))
     if row is None or not row.state.in_effect:
-        return Answer(None)
-    if row.data.get("about") != _plain(about_of(ask, subject, view.record, view)):
-        return Answer(None)
+        return _OPEN
+    shown, about = row.data.get("about"), about_of(ask, subject, view.record, view)
+    if shown != about and shown != _plain(about):
+        return _OPEN
     if row.state is StepState.INTENDED:
-        return Answer(None, asked=True)
+        return _ASKED
     if row.data["said"] == "yes" and not _counts(view.record, ask, row.data):
-        return Answer(None)  # who may answer was narrowed since, or a person is wanted by now
+        return _OPEN  # who may answer was narrowed since, or a person is wanted by now
     if ask in OF_A_MOMENT and row.data["said"] != "yes" and datetime.fromisoformat(row.data["at"]) < view.began_at:
-        return Answer(None)  # somebody goes on after a no: by now it may be done
+        return _OPEN  # somebody goes on after a no: by now it may be done
     return Answer(row.data["said"], True, str(row.data.get("by", "")))
 
 

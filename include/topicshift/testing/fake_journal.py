@@ -279,7 +279,7 @@ class FakeJournal:
         holder: str,
         *,
         lasts_s: float,
-        trace: Mapping[str, Any] | None = None,
+        trace: Callable[[], Mapping[str, Any]] | None = None,
     ) -> tuple[Claim, Seat] | None:
         """Become the one who acts; None while another holder's act is under way."""
         with self._lock:
@@ -300,7 +300,7 @@ class FakeJournal:
             )
             self._seats[row.migration_id] = seat
             if trace is not None:
-                said = {"act": act, "subject": subject, "holder": holder, **trace}
+                said = {"act": act, "subject": subject, "holder": holder, **trace()}
                 self._append(row, "act", claim.owner, audit.plain(said), at)
             return replace(claim, epoch=row.epoch), seat
 

@@ -362,10 +362,11 @@ class SqlJournal:
         holder: str,
         *,
         lasts_s: float,
-        trace: Mapping[str, Any] | None = None,
+        trace: Callable[[], Mapping[str, Any]] | None = None,
     ) -> tuple[Claim, Seat] | None:
         """Become the one who acts; see :meth:`topicshift.ports.Journal.take_seat`."""
-        at, said = self._now(), audit.plain({"act": act, "subject": subject, "holder": holder, **(trace or {})})
+        decided = {} if trace is None else trace()
+        at, said = self._now(), audit.plain({"act": act, "subject": subject, "holder": holder, **decided})
         now = datetime.fromisoformat(at)
         until = (now + timedelta(seconds=lasts_s)).isoformat(timespec="microseconds")
 

@@ -132,6 +132,7 @@ def all_checks() -> tuple[Check, ...]:
     return tuple(sorted(_CHECKS.values(), key=lambda c: c.codes[0].code))
 
 
+@functools.cache
 def all_codes() -> tuple[Code, ...]:
     """Every code that a check can report, sorted."""
     return tuple(sorted((TS501, *(d for c in all_checks() for d in c.codes)), key=lambda d: d.code))

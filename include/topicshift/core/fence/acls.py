@@ -65,17 +65,17 @@ def covers(acl: Acl, resource_type: str, name: str) -> bool:
 
 def concerning(acls: Iterable[Acl], topic: str) -> list[Acl]:
     """The bindings that cover the topic, sorted."""
-    return sorted(a for a in acls if covers(a, "TOPIC", topic))
+    return sorted(_covering(acls, topic))
+
+
+def _covering(acls: Iterable[Acl], topic: str) -> list[Acl]:
+    return [a for a in acls if covers(a, "TOPIC", topic)]
 
 
 def writers(acls: Iterable[Acl], topic: str) -> list[str]:
     """The principals that some binding (literal, prefixed, ``*``) allows to write to the topic, sorted."""
     return sorted(
-        {
-            a.principal
-            for a in acls
-            if covers(a, "TOPIC", topic) and a.permission == "ALLOW" and a.operation in ("WRITE", "ALL")
-        }
+        {a.principal for a in _covering(acls, topic) if a.permission == "ALLOW" and a.operation in ("WRITE", "ALL")}
     )
 
 
@@ -84,7 +84,7 @@ def grant(acls: Iterable[Acl], topic: str, principal: str) -> Grant:
 
     A binding for certain hosts counts as if it were for all: where a producer runs cannot be told from here.
     """
-    found = [a for a in concerning(acls, topic) if a.operation in ("WRITE", "ALL")]
+    found = [a for a in _covering(acls, topic) if a.operation in ("WRITE", "ALL")]
     if any(a.permission == "DENY" and a.principal in (principal, ANYBODY) and a.host == "*" for a in found):
         return Grant.DENIED
     allowed = {a.principal for a in found if a.permission == "ALLOW"}
@@ -166,7 +166,7 @@ def deny_bindings(
     """
     acls = frozenset(acls)
     exempt = sorted(exempt_of(producers))
-    if not concerning(acls, source):
+    if not _covering(acls, source):
         return DenyPlan((), (_uncovered(source, "ACL"),))
     if doubts := unsure(acls, source, producers):
         return DenyPlan(

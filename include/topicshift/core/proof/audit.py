@@ -27,6 +27,8 @@ _FORMAT = "topicshift-audit/1"
 _SECRET_KEY = re.compile(r"pass(word|wd|phrase)|secret|token|credential|private.?key|jaas", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^/@\s:]*):[^/@\s]+@")
 MASK = "***"
+_AS_IT_IS = frozenset((int, bool, type(None)))
+_TEXT = (str, bytes)
 """What stands in place of a value that looks like a secret."""
 
 
@@ -75,9 +77,13 @@ def plain(value: Any) -> Any:  # noqa: C901 - a branch for each type that the jo
     kind = type(value)
     if kind is str:
         return _URL_PASSWORD.sub(rf"\1:{MASK}@", value) if "://" in value else value
+    if kind in _AS_IT_IS:
+        return value
     if kind is dict:
         return _object(value)
-    if value is None or isinstance(value, bool | int):
+    if kind is list or kind is tuple:
+        return [plain(v) for v in value]
+    if isinstance(value, int):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -124,7 +130,7 @@ def _is_secret(key: str) -> bool:
 
 
 def _masked(key: str, value: Any) -> Any:
-    if isinstance(value, str | bytes) and value and _is_secret(key):
+    if isinstance(value, _TEXT) and value and _is_secret(key):
         return MASK
     return plain(value)
 

@@ -115,6 +115,8 @@ class RouteClient:
         self.who = who
         self.timing = timing or Timing()
         self.brokers = BrokerTime()
+        self.parse = parse_route
+        """Reads a record; many instances in one process may share what they parsed."""
         self.route: Route | None = None
         self.status = Status.BLIND
         self.topic = who.logical
@@ -199,7 +201,7 @@ class RouteClient:
         if broker_ms is not None:
             self.brokers.seen(now, broker_ms)
         try:
-            route = parse_route(value, key, broker_ms)
+            route = self.parse(value, key, broker_ms)
         except RouteFormatError as exc:
             # It is not acknowledged, so whoever wrote it sees this instance by name and does not go on.
             self._not_understood = f"a record of its route is not understood: {exc}"
