@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import log as _log
 from typing import Any
 
 from topicshift.core.errors import OwnershipLost, Transient
@@ -59,6 +59,7 @@ class Injector:
         self.kernel, self.history = kernel, history
         self._by: dict[tuple[str, str], dict[int, list[Fault]]] = {}
         self.has_stale = False
+        self._watched: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
         for f in faults:
             self.has_stale |= f.kind == "stale"
             self._by.setdefault((f.port, f.method), {}).setdefault(f.nth, []).append(f)
@@ -69,8 +70,11 @@ class Injector:
 
     def watched(self, port: str, method: str, write: bool) -> list[tuple[str, str]]:
         """The patterns of faults that a call matches."""
-        all_ = ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads"))
-        return [key for key in all_ if key in self._by]
+        known = self._watched.get((port, method, write))
+        if known is None:
+            all_ = ((port, method), (port, "*"), ("*", method), ("*", "*"), ("*", "writes" if write else "reads"))
+            known = self._watched[port, method, write] = [key for key in all_ if key in self._by]
+        return known
 
     def strike(self, keys: list[tuple[str, str]], method: str, write: bool) -> Fault | None:
         """Count a call that matches these patterns; the fault that strikes at it, if any."""
@@ -101,6 +105,9 @@ def lost_reply(port: str, method: str) -> Transient:
     return Transient(f"no answer to {port}.{method} in time")
 
 
+_MEAN_S = 0.006
+"""Mean seconds that a call takes; the times are distributed exponentially."""
+
 _is_async = functools.cache(inspect.iscoroutinefunction)
 
 
@@ -118,7 +125,6 @@ class Faulty:
         self._port, self._name, self._process, self._injector = port, name, process, injector
         self._describe = describe
         self.acted: Callable[[], None] = lambda: None
-        self._mean = 0.006
         self._last: dict[str, tuple[float, Any]] = {}
 
     def __getattr__(self, method: str) -> Any:
@@ -157,7 +163,7 @@ class Faulty:
             raise Killed(process.name)
         fault = self._injector.strike(keys, method, write)
         began = kernel.now
-        process.pause(-math.log(1.0 - kernel.rng.random()) * self._mean)
+        process.pause(-_log(1.0 - kernel.random()) * _MEAN_S)
         return began, fault
 
     def _call(

@@ -36,6 +36,7 @@ class Kernel:
 
     def __init__(self, seed: str, *, max_events: int = 60_000) -> None:
         self.rng = random.Random(seed)
+        self.random = self.rng.random
         self.now = 0.0
         self.calls = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -217,6 +218,10 @@ class InlineExecutor(concurrent.futures.Executor):
         return future
 
 
+class _Future(asyncio.Future[Any]):
+    """One on which ``gather`` can set what it sets on a task."""
+
+
 class _Loop(asyncio.AbstractEventLoop):
     """As much of an event loop as ``gather`` and ``to_thread`` need: ready callbacks, and nothing to wait for."""
 
@@ -237,10 +242,21 @@ class _Loop(asyncio.AbstractEventLoop):
         return False
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name or "sim", context=context)
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Future[Any]:
+        """Run it to its end at once: what stands side by side in a ``gather`` is a call of a port, and none waits."""
+        made = self.create_future()
+        try:
+            coro.send(None)
+        except StopIteration as end:
+            made.set_result(end.value)
+        except BaseException as error:
+            made.set_exception(error)
+        else:
+            coro.close()
+            made.set_exception(RuntimeError("a coroutine beside others may not wait in the simulator"))
+        return made
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
         self._ready.append((callback, args, context))
@@ -262,7 +278,7 @@ class _Loop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Nobody listens."""
 
-    def drain(self, task: asyncio.Task[T]) -> T:
+    def drain(self, task: asyncio.Future[T]) -> T:
         while not task.done():
             if not self._ready:
                 raise RuntimeError("the coroutine waits for something that no simulated event will bring")
@@ -281,6 +297,6 @@ def drive(process: Process, coro: Coroutine[Any, Any, T]) -> T:
     before = asyncio._get_running_loop()
     asyncio._set_running_loop(loop)
     try:
-        return loop.drain(loop.create_task(coro))
+        return loop.drain(asyncio.Task(coro, loop=loop))
     finally:
         asyncio._set_running_loop(before)

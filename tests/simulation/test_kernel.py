@@ -152,3 +152,37 @@ def test_a_process_ends_with_its_run_and_reaches_nothing_any_more() -> None:
     assert process._greenlet and not process.over
     process.end()
     assert (bool(process._greenlet), process.over, said) == (False, True, ["closing"])
+
+
+def test_calls_side_by_side_are_made_one_after_the_other() -> None:
+    kernel, port, injector = world(Fault("refused", "port", "later", 2))
+    port.writes = 5
+
+    async def three(port: Any) -> list[Any]:
+        one = asyncio.gather(port.later(), port.later(), port.later(), return_exceptions=True)
+        return [*await one, *await asyncio.gather(asyncio.gather(port.later()), port.later())]
+
+    process = run(kernel, port, injector, lambda port: drive(process_of(port), three(port)))
+    assert process.error is None
+    first, second, third, inner, last = process.result
+    assert (first, third, inner, last) == (5, 5, [5], 5)
+    assert isinstance(second, Transient)
+
+
+def test_a_coroutine_beside_others_may_not_wait() -> None:
+    async def waits() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def both() -> None:
+        await asyncio.gather(waits(), waits())
+
+    kernel = Kernel("1")
+    process: Process = Process(kernel, "p", lambda: drive(process, both()))
+    process.start()
+    kernel.run(1.0)
+    assert "may not wait" in str(process.error)
+
+
+def process_of(port: Any) -> Process:
+    made: Process = port._process
+    return made

@@ -35,12 +35,11 @@ def nothing_lost(facts: Facts) -> Iterator[Violation]:
     end = facts.end
     if end is None:
         return
-    fences = fences_of(facts)
+    fences, acked = fences_of(facts), [(e, record_of(facts, e)) for e in facts.acked]
     for group, events in facts.delivered.items():
         got = {(e["topic_id"], e["partition"], e["offset"]) for e in events}
         place = end["places"].get(group)
-        for e in facts.acked:
-            record = record_of(facts, e)
+        for e, record in acked:
             if record is None or (record["topic_id"], record["partition"], record["offset"]) in got:
                 continue
             why = _still_to_come(facts, end, group, place, record) or excused(facts, group, record, fences)
