@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import mutants, report
+from . import mutants, quick, report
 from .campaign import Tally, campaign
 from .minimise import same_rule, smaller, story
 from .run import simulate
@@ -78,4 +78,5 @@ def _mutants(only: str, first: int, jobs: int, most: int, file: str) -> int:
 
 
 if __name__ == "__main__":
+    quick.thaw()
     sys.exit(main())

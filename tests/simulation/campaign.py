@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from . import mutants
+from . import mutants, quick
 from .run import simulate
 from .scenario import ANY, Wish, draw
 
@@ -62,6 +62,12 @@ def spare_the_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
+def _begin() -> None:
+    """A process that does nothing but seeds."""
+    quick.thaw()
+    spare_the_collector()
+
+
 def one(seed: int, wish: Wish) -> Tally:
     """Run one seed."""
     began = time.process_time()
@@ -110,7 +116,7 @@ def campaign(
     tally, began = Tally(), time.monotonic()
     work = ((piece, wish, mutant) for piece in chunks(first, count, 4 if mutant else CHUNK))
     if jobs > 1:
-        with multiprocessing.get_context("fork").Pool(jobs, spare_the_collector) as pool:
+        with multiprocessing.get_context("fork").Pool(jobs, _begin) as pool:
             for part in pool.imap(_chunk, work):
                 tally.add(part)
                 if stop_at and len(tally.failed) >= stop_at:
