@@ -523,7 +523,7 @@ MUTATIONS = (
     Mutation(
         "engine: an answer for something else counts",
         "include/topicshift/acts/questions.py",
-        'if shown != about and shown != _plain(about):',
+        "if shown != about and shown != _plain(about):",
         "if False:",
         ("tests/unit/test_acts_people.py",),
     ),

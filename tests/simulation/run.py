@@ -471,6 +471,15 @@ class Simulation:
             process.end()
         del self.history.events[said:]
 
+    def fall_apart(self) -> None:
+        """After the run: break the circles in which its parts hold each other, so that the collector finds little."""
+        world = self.world
+        apps = (*world.producers, *world.consumers)
+        for part in (*self.processes, *self.runs, *apps, world.cluster, world.routes, world, self.kernel):
+            vars(part).clear()
+        for part in (self.journal, self.injector, self.operator, self):
+            vars(part).clear()
+
     def _end(self) -> None:
         world, rows = self.world, []
         for row in self.journal.find(source=SOURCE):
@@ -550,7 +559,10 @@ class _True:
 
 def simulate(scenario: Scenario) -> Result:
     """Run one scenario."""
-    return Simulation(scenario).run()
+    simulation = Simulation(scenario)
+    result = simulation.run()
+    simulation.fall_apart()
+    return result
 
 
 __all__ = ["BASE", "Result", "Simulation", "TopicshiftError", "replace", "simulate"]

@@ -61,7 +61,7 @@ class Facts:
         kinds = [p.kind for p in self.spec.producers] + [c.kind for c in self.spec.consumers]
         return "route" in kinds
 
-    @property
+    @functools.cached_property
     def route_producers(self) -> list[RouteProducer]:
         """The declared producers on the route, with the principals that their instances report."""
         seen = [f for f in self.snapshot.followers or () if f.role == "producer"]
@@ -73,12 +73,12 @@ class Facts:
             if p.kind == "route"
         ]
 
-    @property
+    @functools.cached_property
     def deny(self) -> DenyPlan:
         """Whom the fence denies in the freeze, as the ACLs are now; nobody where they could not be read."""
         return deny_bindings(self.snapshot.acls or frozenset(), self.spec.source, self.route_producers)
 
-    @property
+    @functools.cached_property
     def deny_after_switch(self) -> DenyPlan:
         """The DENY that takes over when every producer has acknowledged the target."""
         return wide_deny(self.snapshot.acls or frozenset(), self.spec.source)
