@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.unit.flink_place import JAR, told, words, writes
-from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect, moved
 from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.flink import FlinkController
@@ -177,3 +177,18 @@ def test_a_job_manager_that_forgets_everything_in_the_freeze_loses_no_job() -> N
     w.manager.submit("c" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
     w.advanced()
     w.arrived()
+
+
+def test_a_job_that_takes_long_to_run_on_the_way_back_is_not_stopped_again() -> None:
+    """It was seen off the target, and is on the source: whatever it waits for, it is no writer on the target."""
+    w = moved(Streaming)
+    w.answer(w.asks(wanted="rollback"))
+    w.manager.checkpoints = False
+    why = w.waits(patience_s=60, wanted="rollback")
+    assert "intake" in why and "its latest checkpoint is not complete" in why
+    w.manager.checkpoints = True
+    for job in w.manager.jobs.values():
+        job.completed = job.completed or 1
+    w.advanced(wanted="rollback")
+    w.back()
+    assert [j.topic for j in w.manager.jobs.values() if j.name == "intake"] == [SOURCE, TARGET, SOURCE]

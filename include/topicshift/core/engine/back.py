@@ -261,7 +261,8 @@ def stopped_on_target(view: View) -> Decision | None:
         called_off = _called_off(view, Act.END_ROLLBACK, why)
         if called_off is not None:
             return called_off
-    on_target = [p for p in driven(view) if not _off_target(seen(view, p))]
+    shut = view.record.done(Row.TARGET_DENY)
+    on_target = [p for p in driven(view) if not _off_target(seen(view, p), shut)]
     if not on_target:
         return None
     text, until = named(view, on_target), _lease_of(view.record)
@@ -285,9 +286,15 @@ def _returned(view: View) -> bool:
     return any(seen(view, p).runs_on("source") for p in driven(view))
 
 
-def _off_target(where: Whereabouts) -> bool:
-    """Whether it is stopped, with nobody who could start on the target, or runs on the source."""
-    return where.runs_on("source") or (where.status == "stopped" and not (where.absent and where.side == "target"))
+def _off_target(where: Whereabouts, shut: bool) -> bool:
+    """Whether it is stopped, with nobody who could start on the target, or runs on the source.
+
+    ``shut``: nobody may write to the target any more, which comes after every producer was seen off it. One that is
+    seen on the source from then on is on its way, however long it takes to run: it is not stopped again.
+    """
+    if where.runs_on("source") or (shut and where.status == "unknown" and where.side == "source"):
+        return True
+    return where.status == "stopped" and not (where.absent and where.side == "target")
 
 
 @ROLLBACK.rule(lambda r: _touched(r) and r.in_effect(Row.SWITCH_PRODUCERS) and r.in_effect(Row.FENCE))
