@@ -451,6 +451,20 @@ MUTATIONS = (
         ("tests/unit/test_acts_cutover.py",),
     ),
     Mutation(
+        "flink: the savepoint of an earlier stop is taken for the one of this",
+        CORE + "flink/deployment.py",
+        "(kept is not None and first in kept.references)",
+        "False",
+        ("tests/unit/test_flink_deployments.py",),
+    ),
+    Mutation(
+        "flink: a deployment that is about to be suspended is taken for one that runs",
+        "include/topicshift/adapters/controllers/flink_deployments.py",
+        'return self._state("unknown", on, f"its operator has not suspended it yet',
+        'return self._state("running", on, f"its operator has not suspended it yet',
+        ("tests/unit/test_flink_deployments.py",),
+    ),
+    Mutation(
         "plan: a sink connector passes for any consumer",
         CORE + "checks/stored_offsets.py",
         'return group.removeprefix("connect-") if group.startswith("connect-") else None',

@@ -9,12 +9,13 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
 from topicshift.adapters.rest import Ask, Conflict
 from topicshift.core.errors import NotFound, TopicshiftError
+from topicshift.testing.fake_flink_operator import FakeFlinkOperator
 
 KINDS = {
     "scaledobjects.keda.sh": ("ScaledObject", "v1alpha1"),
@@ -22,12 +23,18 @@ KINDS = {
     "rollouts.argoproj.io": ("Rollout", "v1alpha1"),
     "kustomizations.kustomize.toolkit.fluxcd.io": ("Kustomization", "v1"),
 }
+FLINK = {
+    "flinkdeployments.flink.apache.org": ("FlinkDeployment", "v1beta1"),
+    "flinkstatesnapshots.flink.apache.org": ("FlinkStateSnapshot", "v1beta1"),
+}
 Json = dict[str, Any]
 
 
-def install(ask: Ask, until: Callable[[Callable[[], Any], str], Any]) -> None:
+def install(
+    ask: Ask, until: Callable[[Callable[[], Any], str], Any], kinds: Mapping[str, tuple[str, str]] = KINDS
+) -> None:
     """Make their kinds known, as minimal CRDs."""
-    for name, (kind, version) in KINDS.items():
+    for name, (kind, version) in kinds.items():
         plural, _, group = name.partition(".")
         any_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": any_, "status": any_}}}
@@ -155,6 +162,32 @@ def _set_of(one: Json, pod_hash: str) -> Json:
         },
         "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }
+
+
+def flink_operator(ask: Ask, namespace: str, operator: FakeFlinkOperator) -> Callable[[], None]:
+    """The Flink Kubernetes Operator: what it makes of each FlinkDeployment is written to its status."""
+    root = f"/apis/flink.apache.org/v1beta1/namespaces/{namespace}"
+
+    def write(path: str, status: Json) -> None:
+        while True:
+            with contextlib.suppress(Conflict):
+                ask("PUT", f"{path}/status", {**ask("GET", path, None), "status": status})
+                return
+
+    def look() -> None:
+        for one in ask("GET", f"{root}/flinkdeployments", None)["items"]:
+            status = operator(one)
+            if status is not None:
+                write(f"{root}/flinkdeployments/{one['metadata']['name']}", status)
+        for name, noted in operator.snapshots.items():
+            with contextlib.suppress(Conflict):
+                reference = {"kind": "FlinkDeployment", "name": noted["name"]}
+                spec = {"jobReference": reference, "savepoint": {"path": noted["path"], "alreadyExists": True}}
+                head = {"apiVersion": "flink.apache.org/v1beta1", "kind": "FlinkStateSnapshot"}
+                ask("POST", f"{root}/flinkstatesnapshots", {**head, "metadata": {"name": name}, "spec": spec})
+                write(f"{root}/flinkstatesnapshots/{name}", {"state": "COMPLETED", "path": noted["path"]})
+
+    return look
 
 
 def gitops(ask: Ask, path: str, awake: Callable[[], bool]) -> Callable[[], None]:

@@ -22,9 +22,9 @@ USER, NOBODY = "topicshift", "nobody"
 """The user with the rights of the page, bound in each namespace, and one without any."""
 
 
-def rules_of_the_page() -> list[dict[str, Any]]:
-    """The Role that docs/participants/kubernetes.md asks for."""
-    page = (ROOT / "docs/participants/kubernetes.md").read_text()
+def rules_of_the_page(kind: str = "kubernetes") -> list[dict[str, Any]]:
+    """The Role that the page of a kind asks for."""
+    page = (ROOT / "docs/participants" / f"{kind}.md").read_text()
     rules: list[dict[str, Any]] = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
     return rules
 

@@ -91,6 +91,17 @@ class FakeJobManager:
         self.on_change(one)
         return one
 
+    def go_on(self, jid: str, args: Sequence[str], parallelism: int, savepoint: str, leaves: bool) -> FakeJob:
+        """A job that goes on from a savepoint. Raises ``Refused`` where state is left over and may not be."""
+        if savepoint not in self.saved:
+            raise Refused("POST jars was refused (HTTP 400).")
+        uid = self.program(args)[1]
+        if uid not in self.saved[savepoint] and not leaves:
+            raise Refused("POST jars was refused (HTTP 400): state is left over.")
+        one = self.submit(jid, args, parallelism, savepoint)
+        one.state_of = {uid: topic for uid, topic in one.state_of.items() if uid == one.uid}
+        return one
+
     def settle(self) -> None:
         """Stops that are under way come to their end."""
         for one in self.jobs.values():
@@ -145,13 +156,8 @@ class FakeJobManager:
     def _post_jars(self, rest: list[str], body: Mapping[str, Any]) -> Any:
         if rest[0] not in self.jars or body["jobId"] in self.jobs:
             raise Refused("POST jars was refused (HTTP 400).")
-        if body["savepointPath"] not in self.saved:
-            raise Refused("POST jars was refused (HTTP 400).")
-        uid = self.program(body["programArgsList"])[1]
-        if uid not in self.saved[body["savepointPath"]] and not body["allowNonRestoredState"]:
-            raise Refused("POST jars was refused (HTTP 400): state is left over.")
-        one = self.submit(body["jobId"], body["programArgsList"], body["parallelism"], body["savepointPath"])
-        one.state_of = {uid: topic for uid, topic in one.state_of.items() if uid == one.uid}
+        args, path = body["programArgsList"], body["savepointPath"]
+        one = self.go_on(body["jobId"], args, body["parallelism"], path, body["allowNonRestoredState"])
         return {"jobid": one.jid}
 
     def _get_jobs(self, rest: list[str], body: Any) -> Any:

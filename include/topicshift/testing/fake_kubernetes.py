@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from topicshift.adapters.rest import Conflict
+from topicshift.adapters.rest import Ask, Conflict
 from topicshift.core.errors import AccessDenied, NotFound, Refused, Transient
 from topicshift.core.kubernetes.workload import Json, notes_of, path_of, replicas
 
@@ -25,7 +25,8 @@ class FakeApiServer:
     ``on_change`` hears when pods may have changed. ``conflicts``: so many writes find that somebody else has written.
     ``lingers`` and ``broken`` name workloads whose pods do not end, or do not become ready; ``held`` Rollouts that stay
     at a step. ``denied``: pairs of a verb and a resource. ``installed``: the API groups of others that it knows.
-    ``dead``: it does not answer.
+    ``dead``: it does not answer. ``operators``: by resource, what gives an object another status; ``services``: by
+    ``NAME:PORT``, what requests are passed on to.
     """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
@@ -39,6 +40,8 @@ class FakeApiServer:
         self.held: set[str] = set()
         self.installed = set(_APIS)
         self.dead = False
+        self.operators: dict[str, Callable[[Json], Json | None]] = {}
+        self.services: dict[str, Ask] = {}
         self._count = 0
 
     # ------------------------------------------------------------------------------------------ for the tests
@@ -60,8 +63,12 @@ class FakeApiServer:
     def reconcile(self) -> None:
         """The controllers and the kubelet do what they have to."""
         for path, one in list(self.objects.items()):
-            if path.rsplit("/", 2)[1] in _WORKLOADS:
+            resource = path.rsplit("/", 2)[1]
+            if resource in _WORKLOADS:
                 self._reconcile(path, one)
+            while resource in self.operators and (status := self.operators[resource](one)) is not None:
+                one["status"] = status
+                one["metadata"]["resourceVersion"] = self._next()
         self.on_change()
 
     # ------------------------------------------------------------------------------------------------- requests
@@ -72,6 +79,8 @@ class FakeApiServer:
         if self.dead:
             raise Transient(f"{method} {path}: no answer (refused). Nothing is known until it is asked again.")
         parts = urlsplit(path)
+        if "/services/" in path:
+            return self._passed_on(method, path, body)
         at, query = parts.path, {k: v[0] for k, v in parse_qs(parts.query).items()}
         if method == "POST":
             return self._reviewed(body)
@@ -92,6 +101,14 @@ class FakeApiServer:
             self.on_call(f"{method} {path} answered")
         return deepcopy(self.objects[at])
 
+    def _passed_on(self, method: str, path: str, body: Any) -> Any:
+        if ("get", "services/proxy") in self.denied:
+            raise AccessDenied(f"{method} {path} is not allowed (HTTP 403). Check login, password and rights.")
+        name, _, rest = path.split("/services/", 1)[1].partition("/proxy")
+        if name not in self.services:
+            raise NotFound(f"{method} {path}: there is no such thing (HTTP 404).")
+        return self.services[name](method, rest, body)
+
     def _group(self, method: str, at: str, group: str) -> Json:
         if group not in self.installed:
             raise NotFound(f"{method} {at}: there is no such thing (HTTP 404).")
@@ -99,7 +116,8 @@ class FakeApiServer:
 
     def _reviewed(self, body: Any) -> Json:
         asked = body["spec"]["resourceAttributes"]
-        return {**body, "status": {"allowed": (asked["verb"], asked["resource"]) not in self.denied}}
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        return {**body, "status": {"allowed": (asked["verb"], resource) not in self.denied}}
 
     def _put(self, path: str, wanted: Json) -> None:
         seen = self.objects[path]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from topicshift.adapters.controllers.flink_access import Access
-from topicshift.adapters.controllers.flink_look import never_committed
+from topicshift.adapters.controllers.flink_access import Access, Running
+from topicshift.adapters.controllers.flink_proof import never_committed
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.flink.ids import vertex_id
 from topicshift.core.flink.job import FLINK_FROM, Job, version_of
@@ -23,7 +23,7 @@ _BEGINS = {
 
 def unable(access: Access, admin: ClusterAdmin) -> list[str]:
     """One line a fault. Raises ``Unreadable`` where it cannot be told."""
-    return [*_manager(access), *_spec(access), *_job(access), *_group(access, admin)]
+    return [*_manager(access), *_prefix(access), *declared(access), *_job(access), *group(access, admin)]
 
 
 def _manager(access: Access) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _jar(access: Access) -> Iterator[str]:
         yield f"its jar {access.settings.jar} names no class to run; see `entry_class`"
 
 
-def _spec(access: Access) -> Iterator[str]:
+def _prefix(access: Access) -> Iterator[str]:
     settings = access.settings
     prefix = settings.transactional_id_prefix
     if prefix and any(prefix in a and ("{topic}" in a or "{uid}" in a) for a in settings.args):
@@ -77,6 +77,12 @@ def _spec(access: Access) -> Iterator[str]:
             f"the prefix {prefix!r} of its transactional ids changes with the topic: what the run before left open "
             "would stay open and hold back whoever reads its sink. Keep it the same"
         )
+
+
+def declared(access: Running) -> Iterator[str]:
+    """What is wrong with what the spec says of the job itself."""
+    settings = access.settings
+    prefix = settings.transactional_id_prefix
     if access.who.role == "producer":
         return
     if prefix and not settings.sinks:
@@ -94,7 +100,11 @@ def _job(access: Access) -> Iterator[str]:
     if len(seen.live) != 1:
         yield f"{len(seen.live)} jobs named {name!r} run; it has to be one, before it can be moved and put back"
         return
-    job = seen.live[0]
+    yield from runs(access, seen.live[0])
+
+
+def runs(access: Running, job: Job) -> Iterator[str]:
+    """What is wrong with the job that runs: its vertices, the uid of its source, its checkpoints."""
     vertices = access.vertices(job.jid)
     late = [v.name for v in vertices if v.state != "RUNNING"]
     if job.state != "RUNNING" or late:
@@ -108,7 +118,7 @@ def _job(access: Access) -> Iterator[str]:
     yield from _checkpoints(access, job)
 
 
-def _checkpoints(access: Access, job: Job) -> Iterator[str]:
+def _checkpoints(access: Running, job: Job) -> Iterator[str]:
     try:
         config = access.ask("GET", f"/jobs/{job.jid}/checkpoints/config", None)
     except NotFound:
@@ -124,7 +134,8 @@ def _checkpoints(access: Access, job: Job) -> Iterator[str]:
         yield f"its latest checkpoint failed ({taken.text()}), so a savepoint would; see its exceptions"
 
 
-def _group(access: Access, admin: ClusterAdmin) -> Iterator[str]:
+def group(access: Running, admin: ClusterAdmin) -> Iterator[str]:
+    """What is wrong with a consumer's group. Raises ``Unreadable`` where it cannot be told."""
     who = access.who
     if who.role == "producer" or who.group is None:
         return

@@ -23,7 +23,7 @@ from topicshift.core.flink.job import (
     read_stop,
     read_vertices,
 )
-from topicshift.core.spec.kinds import FlinkSettings
+from topicshift.core.spec.flink import FlinkJob, FlinkSettings
 from topicshift.ports import ControlContext, Participant
 
 _T = TypeVar("_T")
@@ -70,8 +70,8 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Access:
-    """What is asked about one job. ``told``: what the audit trail has of its participant, oldest first."""
+class Running:
+    """What is asked of a JobManager about one job. ``told``: what the audit trail has of it, oldest first."""
 
     ask: Ask
     who: Participant
@@ -79,9 +79,9 @@ class Access:
     told: Sequence[Mapping[str, Any]]
 
     @property
-    def settings(self) -> FlinkSettings:
-        """The settings of its participant."""
-        return settings_of(self.who)
+    def settings(self) -> FlinkJob:
+        """What the spec says of the job itself."""
+        raise NotImplementedError
 
     @property
     def home(self) -> str:
@@ -92,6 +92,42 @@ class Access:
     def last(self) -> Mapping[str, Any]:
         """What was told last; empty where nothing was."""
         return self.told[-1] if self.told else {}
+
+    def _read(self, path: str, reads: Callable[[Any], _T]) -> _T:
+        answer = self.ask("GET", path, None)
+        try:
+            return reads(answer)
+        except ValueError as error:
+            raise Unreadable(f"GET {path}: {error}") from None
+
+    def checkpoints(self, jid: str) -> Checkpoints:
+        """Its checkpoints."""
+        return self._read(f"/jobs/{jid}/checkpoints", read_checkpoints)
+
+    def vertices(self, jid: str) -> list[Vertex]:
+        """The vertices of its graph."""
+        return self._read(f"/jobs/{jid}", read_vertices)
+
+    def parallelism(self, jid: str) -> int:
+        """The largest of its vertices."""
+        return max((v.parallelism for v in self.vertices(jid)), default=1)
+
+    def uid(self, topic: str) -> str:
+        """The uid of its source on a topic; empty for a producer, whose source stays as it is."""
+        today = self.settings.source_uid
+        if self.who.role == "producer" or today is None:
+            return ""
+        return today if topic == self.home else self.settings.target_uid or f"{today}-{topic}"
+
+
+@dataclass(frozen=True)
+class Access(Running):
+    """What is asked about one job from a jar."""
+
+    @property
+    def settings(self) -> FlinkSettings:
+        """The settings of its participant."""
+        return settings_of(self.who)
 
     @property
     def pointed(self) -> str:
@@ -106,13 +142,6 @@ class Access:
         return self.settings.parallelism or next(had, 0)
 
     # ---------------------------------------------------------------------------------------- its JobManager
-
-    def _read(self, path: str, reads: Callable[[Any], _T]) -> _T:
-        answer = self.ask("GET", path, None)
-        try:
-            return reads(answer)
-        except ValueError as error:
-            raise Unreadable(f"GET {path}: {error}") from None
 
     def seen(self) -> Seen:
         """The jobs of its name."""
@@ -135,18 +164,6 @@ class Access:
                 return found
         return found
 
-    def checkpoints(self, jid: str) -> Checkpoints:
-        """Its checkpoints."""
-        return self._read(f"/jobs/{jid}/checkpoints", read_checkpoints)
-
-    def vertices(self, jid: str) -> list[Vertex]:
-        """The vertices of its graph."""
-        return self._read(f"/jobs/{jid}", read_vertices)
-
-    def parallelism(self, jid: str) -> int:
-        """The largest of its vertices."""
-        return max((v.parallelism for v in self.vertices(jid)), default=1)
-
     def jar(self) -> tuple[str, list[str]] | None:
         """Id and entry classes of its jar; None where none of that name is there."""
         return self._read("/jars", lambda answer: newest_jar(answer, self.settings.jar))
@@ -167,13 +184,6 @@ class Access:
                 return topic
         started = any(t.get("moment") in ("start", "restart") for t in self.told)
         return None if started else self.home
-
-    def uid(self, topic: str) -> str:
-        """The uid of its source on a topic; empty for a producer, whose source stays as it is."""
-        today = self.settings.source_uid
-        if self.who.role == "producer" or today is None:
-            return ""
-        return today if topic == self.home else self.settings.target_uid or f"{today}-{topic}"
 
     def run(self, topic: str, snapshot: Snapshot, parallelism: int) -> dict[str, Any]:
         """What is asked of the JobManager to go on from a snapshot on a topic, without the job's id."""

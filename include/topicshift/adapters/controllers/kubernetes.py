@@ -188,7 +188,7 @@ class KubernetesController(PlainController):
         anew from what is there. What shows afterwards otherwise than it was written is named in the audit trail.
         """
         access = self._access(who, ctx)
-        return access.change(path, alter, ctx.still, lambda data: ctx.say(who.name, data))
+        return access.objects.change(path, alter, ctx.still, lambda data: ctx.say(who.name, data))
 
     # --------------------------------------------------------------------------------------------- observing
 

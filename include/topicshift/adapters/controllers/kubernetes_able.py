@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from topicshift.adapters.controllers.kubernetes_access import Access
+from topicshift.adapters.controllers.kubernetes_objects import Right, right_text
+from topicshift.adapters.rest import Ask
 from topicshift.core.errors import AccessDenied, NotFound, Unreadable
 from topicshift.core.kubernetes import owners, rollout, scalers
 from topicshift.core.kubernetes.workload import (
@@ -20,21 +22,17 @@ from topicshift.core.kubernetes.workload import (
     replicas,
 )
 
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ARGOCD = "argocd"
 """Namespace of an Argo CD application whose tracking annotation names none."""
-
-Right = tuple[str, str, str, str]
-"""Verb, API group, resource, and name (empty: any)."""
 
 
 def unable(access: Access, migration: str) -> list[str]:
     """One line for each fault; empty where the workload can be moved. Raises as the API server's answers do."""
     keda = access.has_keda()
-    missing = [right for right in rights(access, keda) if not _may(access, right)]
+    missing = [right for right in rights(access, keda) if not access.objects.may(right)]
     if missing:
         where = f"namespace {access.settings.namespace}"
-        return [f"its connection may not {_text(r)} in {where}" for r in missing]
+        return [f"its connection may not {right_text(r)} in {where}" for r in missing]
     workload, found = access.workload(), access.scalers()
     changed = {access.name: workload, **found}
     if access.place.kind == "configmap":
@@ -43,7 +41,7 @@ def unable(access: Access, migration: str) -> list[str]:
         *_state(access, workload, migration),
         *_topic(access, changed),
         *(line for name, one in found.items() for line in _scaler(access, name, one)),
-        *_owned(access, changed),
+        *owned(access.ask, changed),
     ]
 
 
@@ -57,33 +55,6 @@ def rights(access: Access, keda: bool) -> Iterator[Right]:
     for kind, (group, _, resource) in scalers.GROUPS.items():
         if kind != "ScaledObject" or keda:
             yield from ((verb, group, resource, "") for verb in ("list", "get", "update"))
-
-
-def _text(right: Right) -> str:
-    verb, group, resource, name = right
-    return f"{verb} {resource}{f'.{group}' if group else ''}{f' {name}' if name else ''}"
-
-
-def _may(access: Access, right: Right) -> bool:
-    verb, group, resource, name = right
-    asked = {
-        "namespace": access.settings.namespace,
-        "verb": verb,
-        "group": group,
-        "resource": resource,
-        "name": name,
-    }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
-    answer = access.ask("POST", REVIEWS, review)
-    try:
-        allowed = answer["status"]["allowed"]
-    except (KeyError, TypeError):
-        raise Unreadable(f"whether its connection may {_text(right)} is not understood") from None
-    return allowed is True
 
 
 def _state(access: Access, workload: Json, migration: str) -> Iterator[str]:
@@ -175,7 +146,8 @@ def _scaler(access: Access, name: str, scaler: Json) -> Iterator[str]:
         yield f"a trigger of {name} names {access.target} already, so it could not be exchanged and put back"
 
 
-def _owned(access: Access, changed: Mapping[str, Json]) -> Iterator[str]:
+def owned(ask: Ask, changed: Mapping[str, Json]) -> Iterator[str]:
+    """Who would put these objects back, by their names, and how that is kept off."""
     for name, thing in changed.items():
         above = owners.controller_of(thing)
         if above:
@@ -183,18 +155,18 @@ def _owned(access: Access, changed: Mapping[str, Json]) -> Iterator[str]:
         owner = owners.owner_of(thing)
         if owner is None:
             continue
-        why = _awake(access, owner)
+        why = _awake(ask, owner)
         if why:
             yield f"{name} is kept as Git has it by {owner.text()}{why}. {owners.way(owner)}"
 
 
-def _awake(access: Access, owner: owners.Owner) -> str:
+def _awake(ask: Ask, owner: owners.Owner) -> str:
     """Why this tool would put an object back; empty where it says of itself that it is paused."""
     if not owner.kind or not owner.name:
         return ", and which one that is cannot be told"
     namespace = owner.namespace or ARGOCD
     try:
-        found = _of_tool(access, owner, namespace)
+        found = _of_tool(ask, owner, namespace)
     except AccessDenied:
         right = f"get {owner.resource}.{owner.group} in namespace {namespace}"
         return f", and its connection may not {right} to see whether it is paused"
@@ -203,15 +175,15 @@ def _awake(access: Access, owner: owners.Owner) -> str:
     return "" if owners.is_paused(owner, found) else ", which is not paused"
 
 
-def _of_tool(access: Access, owner: owners.Owner, namespace: str) -> Json:
+def _of_tool(ask: Ask, owner: owners.Owner, namespace: str) -> Json:
     """The object that the tool goes by, in the version that the API server prefers."""
-    group = access.ask("GET", f"/apis/{owner.group}", None)
+    group = ask("GET", f"/apis/{owner.group}", None)
     try:
         version = group["preferredVersion"]["version"]
     except (KeyError, TypeError):
         raise Unreadable(f"the versions of {owner.group} are not understood") from None
     path = f"/apis/{owner.group}/{version}/namespaces/{quote(namespace)}/{owner.resource}/{quote(owner.name)}"
-    found = access.ask("GET", path, None)
+    found = ask("GET", path, None)
     if not isinstance(found, dict):
         raise Unreadable(f"what its API server says of {owner.text()} is not understood")
     return found

@@ -1,13 +1,14 @@
-"""One workload at its API server: its objects, by their addresses, and the one way in which they are changed."""
+"""One workload at its API server: its objects, by their addresses, and what it is pointed to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from topicshift.adapters.rest import Ask, Conflict
+from topicshift.adapters.controllers.kubernetes_objects import Objects
+from topicshift.adapters.rest import Ask
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.kubernetes import scalers
 from topicshift.core.kubernetes.workload import (
@@ -15,19 +16,13 @@ from topicshift.core.kubernetes.workload import (
     Place,
     Pod,
     at_place,
-    differing,
     named,
-    not_as_written,
     path_of,
     pods_of,
     selector,
 )
 from topicshift.core.spec.kinds import KubernetesSettings
 from topicshift.ports import Participant
-
-_CONFLICTS = 4
-MANAGER = "topicshift"
-"""Name under which the API server notes the fields that were written."""
 
 
 def settings_of(who: Participant) -> KubernetesSettings:
@@ -43,6 +38,11 @@ class Access:
     settings: KubernetesSettings
     source: str
     target: str
+
+    @property
+    def objects(self) -> Objects:
+        """The objects of its namespace."""
+        return Objects(self.ask, self.settings.namespace)
 
     @property
     def kind(self) -> str:
@@ -71,44 +71,23 @@ class Access:
             return self.path
         return f"/api/v1/namespaces/{quote(self.settings.namespace)}/configmaps/{quote(self.place.name)}"
 
-    def get(self, path: str, what: str) -> Json:
-        """An object. Raises ``NotFound`` in words, and ``Unreadable`` for an answer that is none."""
-        try:
-            found = self.ask("GET", path, None)
-        except NotFound:
-            raise NotFound(
-                f"its API server knows no {what} in namespace {self.settings.namespace}; see name, namespace and "
-                "connection."
-            ) from None
-        if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
-            raise Unreadable(f"what its API server says of {what} is not understood")
-        return found
-
     def workload(self) -> Json:
         """The workload."""
-        return self.get(self.path, self.name)
+        return self.objects.get(self.path, self.name)
 
     def holder(self) -> Json:
         """The object that names the topic."""
         what = f"ConfigMap {self.place.name}" if self.place.kind == "configmap" else self.name
-        return self.get(self.holder_path, what)
+        return self.objects.get(self.holder_path, what)
 
     def topic(self, holder: Mapping[str, Any]) -> str | None:
         """Which topic of the migration it is pointed to, None for neither or both."""
         return named(at_place(holder, self.place, self.settings.container), self.source, self.target)
 
-    def listed(self, path: str) -> list[Json]:
-        """Every object of a list. Raises ``Unreadable`` for one that is not whole."""
-        found = self.ask("GET", path, None)
-        items = found.get("items") if isinstance(found, dict) else None
-        if not isinstance(items, list) or (found.get("metadata") or {}).get("continue"):
-            raise Unreadable(f"the list {path} is not understood, or not whole")
-        return items
-
     def all_pods(self, where: str = "") -> list[Json]:
         """Pods of the namespace, of a label selector where one is given."""
         query = f"?labelSelector={quote(where, safe='')}" if where else ""
-        return self.listed(f"/api/v1/namespaces/{quote(self.settings.namespace)}/pods{query}")
+        return self.objects.listed(f"/api/v1/namespaces/{quote(self.settings.namespace)}/pods{query}")
 
     def pods(self, workload: Mapping[str, Any]) -> list[Pod]:
         """Every pod of its selector that has not ended, those that end now included. Raises as :meth:`listed`."""
@@ -143,38 +122,6 @@ class Access:
         return {
             f"{kind}/{one['metadata']['name']}": one
             for kind in kinds
-            for one in self.listed(self.scaler_path(f"{kind}/"))
+            for one in self.objects.listed(self.scaler_path(f"{kind}/"))
             if scalers.scales(one, *of)
         }
-
-    # ----------------------------------------------------------------------------------------------- changes
-
-    def change(
-        self,
-        path: str,
-        alter: Callable[[Json], Json],
-        still: Callable[[], None],
-        say: Callable[[Mapping[str, Any]], None],
-    ) -> bool:
-        """Read, alter and write an object; whether it was written.
-
-        The write names the version that was read: where somebody else has written meanwhile, it is read and altered
-        anew. ``still`` is called just before each write; what shows otherwise than it was written is said.
-        """
-        for left in reversed(range(_CONFLICTS)):
-            seen = self.get(path, path.rsplit("/", 1)[1])
-            wanted = alter(seen)
-            if not differing(seen, wanted):
-                return False
-            still()
-            try:
-                shown = self.ask("PUT", f"{path}?fieldManager={MANAGER}", wanted)
-            except Conflict:
-                if not left:
-                    raise
-                continue
-            others = not_as_written(seen, wanted, shown)
-            if others:
-                say({"moment": "write", "object": path, "differs": ", ".join(others[:10])})
-            return True
-        raise AssertionError("the last try answers or raises")

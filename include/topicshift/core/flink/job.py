@@ -80,13 +80,18 @@ class Vertex:
     parallelism: int
 
 
-def jobs_named(overview: Any, name: str) -> list[Job]:
-    """Jobs of this name, oldest first, from ``GET /jobs/overview``. Raises ``ValueError`` for what is none."""
+def jobs_of(overview: Any) -> list[Job]:
+    """All jobs, oldest first, from ``GET /jobs/overview``. Raises ``ValueError`` for what is none."""
     try:
         found = [Job(str(j["jid"]), str(j["name"]), str(j["state"]), int(j["start-time"])) for j in overview["jobs"]]
     except (KeyError, TypeError, ValueError) as error:
         raise _strange(error) from None
-    return sorted((j for j in found if j.name == name), key=lambda j: j.began)
+    return sorted(found, key=lambda j: j.began)
+
+
+def jobs_named(overview: Any, name: str) -> list[Job]:
+    """Those of this name."""
+    return [j for j in jobs_of(overview) if j.name == name]
 
 
 def read_stop(answer: Any) -> Stop:

@@ -180,14 +180,24 @@ def pointed(thing: Json, place: Place, only: str | None, old: str, new: str) -> 
 
     Each text of a variable has to name it once; of the arguments, one has to, and once. None may name ``new``.
     """
-    found, changes = at_place(thing, place, only), {}
+    return with_words(thing, at_place(thing, place, only), old, new, one=place.kind == "args")
+
+
+def with_words(
+    thing: Json, found: Mapping[tuple[str | int, ...], str | None], old: str, new: str, *, one: bool
+) -> Json | None:
+    """A copy with ``new`` for ``old`` in these texts, by their paths; ``one``: one alone of them names it, else each.
+
+    None where they do not name it so, once each, or one of them names ``new``.
+    """
+    changes = {}
     for at, text in found.items():
         changed = exchanged(text or "", old, new)
         if changed is not None:
             changes[at] = changed
-        elif place.kind != "args" or names(text or "", old) or names(text or "", new):
+        elif not one or names(text or "", old) or names(text or "", new):
             return None
-    if not changes or (place.kind == "args" and len(changes) != 1):
+    if not changes or (one and len(changes) != 1):
         return None
     made: Any = deepcopy(thing)
     for at, text in changes.items():

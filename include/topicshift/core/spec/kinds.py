@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib.metadata import entry_points
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
 from topicshift.core.spec.fields import ConnectionId, Location, Topic, did_you_mean, problem
+from topicshift.core.spec.flink import LABEL, OBJECT, FlinkDeploymentSettings, FlinkSettings
 from topicshift.core.spec.http import HttpSettings
 
 ENTRY_POINTS = "topicshift.controllers"
@@ -71,68 +72,21 @@ class ConnectSettings(Model):
     """(consumers) It is MirrorMaker 2's source connector, which copies the topic to another cluster."""
 
 
-_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
-
-
 class KubernetesSettings(Model):
     """Of kind ``kubernetes``: see ``docs/participants/kubernetes.md``."""
 
-    workload: str = Field(pattern=rf"^(Deployment|StatefulSet|Rollout)/{_NAME}$")
+    workload: str = Field(pattern=rf"^(Deployment|StatefulSet|Rollout)/{OBJECT}$")
     """What runs it: ``Deployment/NAME``, ``StatefulSet/NAME`` or ``Rollout/NAME``."""
-    namespace: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    namespace: str = Field(pattern=LABEL)
     """Its namespace."""
-    topic_in: str = Field(pattern=rf"^(env:[A-Za-z_.-][A-Za-z0-9_.-]*|args|configmap:{_NAME}/[-._A-Za-z0-9]{{1,253}})$")
+    topic_in: str = Field(
+        pattern=rf"^(env:[A-Za-z_.-][A-Za-z0-9_.-]*|args|configmap:{OBJECT}/[-._A-Za-z0-9]{{1,253}})$"
+    )
     """Where its topic is named: ``env:VARIABLE``, ``args``, or ``configmap:NAME/KEY``."""
-    container: str | None = Field(default=None, pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    container: str | None = Field(default=None, pattern=LABEL)
     """The one container whose variable or arguments are meant; all of them where it is left out."""
     connection: ConnectionId = "kubernetes_default"
     """The connection that names the API server and the log-in."""
-
-
-_TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
-
-
-class FlinkSettings(Model):
-    """Of kind ``flink``: see ``docs/participants/flink.md``."""
-
-    job: str = Field(min_length=1, max_length=500)
-    """The job's name, which no other job of that JobManager has."""
-    jar: str = Field(min_length=1, max_length=500)
-    """The file name of the jar that it is made from, as uploaded."""
-    args: list[str] = Field(min_length=1, max_length=200)
-    """The program's arguments, with ``{topic}`` where the topic stands, and ``{uid}`` where its source's uid does."""
-    entry_class: str | None = Field(default=None, pattern=r"^[A-Za-z_$][A-Za-z0-9_$.]{0,300}$")
-    """The class to run; what the jar says where it is left out."""
-    source_uid: str | None = Field(default=None, min_length=1, max_length=500)
-    """(consumers) The uid of the source that reads the topic, as it is today."""
-    target_uid: str | None = Field(default=None, min_length=1, max_length=500)
-    """(consumers) Its uid on the target; the present one with the target's name behind it where it is left out."""
-    starts_at: Literal["committed", "committed_or_earliest", "earliest", "latest"] | None = None
-    """(consumers) Where a source without state begins."""
-    sinks: list[Annotated[str, Field(pattern=_TOPIC)]] = Field(default=[], max_length=50)
-    """(consumers) The topics that it writes to in transactions."""
-    transactional_id_prefix: str | None = Field(default=None, min_length=1, max_length=200)
-    """What the ids of its transactions begin with; left out where it writes in none."""
-    parallelism: int | None = Field(default=None, ge=1, le=32768)
-    """Its parallelism; what it has when it is stopped where it is left out."""
-    start_parallelism: int | None = Field(default=None, ge=1, le=32768)
-    """(consumers) The lower parallelism with which it starts on the target."""
-    raise_below: int = Field(default=1000, ge=1)
-    """Lag in records below which it has to stay before its parallelism is raised."""
-    raise_after: Duration = timedelta(seconds=60)
-    """How long it has to stay there."""
-    savepoints: str | None = Field(default=None, min_length=1, max_length=1000)
-    """The folder of its savepoints; what its JobManager is configured with where it is left out."""
-    connection: ConnectionId = "flink_default"
-    """The connection with the address of the JobManager, and the log-in."""
-
-    @model_validator(mode="after")
-    def _placed(self) -> Self:
-        if not any("{topic}" in a for a in self.args):
-            raise ValueError("args has {topic} nowhere, so the job could not be pointed to another topic")
-        if self.start_parallelism and self.parallelism and self.start_parallelism >= self.parallelism:
-            raise ValueError("start_parallelism has to be lower than parallelism")
-        return self
 
 
 SETTINGS: dict[str, type[Model]] = {
@@ -147,6 +101,15 @@ SETTINGS: dict[str, type[Model]] = {
 }
 """The kinds that ship, with what they take under ``settings``."""
 
+OTHERS: dict[str, dict[str, type[Model]]] = {"flink": {"deployment": FlinkDeploymentSettings}}
+"""Kinds that move applications in more ways than one: the setting that chooses another one, and what is taken then."""
+
+
+def settings_of_kind(kind: str, settings: Mapping[str, Any]) -> type[Model] | None:
+    """What a participant of this kind takes, by the settings that it has; None for a kind of another package."""
+    chosen = (model for key, model in OTHERS.get(kind, {}).items() if key in settings)
+    return next(chosen, SETTINGS.get(kind))
+
 
 def kinds() -> list[str]:
     """Every kind there is a controller for: those that ship and those of installed packages."""
@@ -155,7 +118,7 @@ def kinds() -> list[str]:
 
 def participant_problems(kind: str, settings: Mapping[str, Any]) -> Iterator[PydanticCustomError]:
     """What is wrong with a participant's kind and settings; kinds of other packages judge theirs by ``can_i``."""
-    model = SETTINGS.get(kind)
+    model = settings_of_kind(kind, settings)
     if model is not None:
         yield from _settings_problems(kind, model, settings)
     elif kind not in (known := kinds()):
