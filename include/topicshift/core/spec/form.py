@@ -121,7 +121,7 @@ def spec_from_form(params: Mapping[str, Any], folder: str | Path) -> Spec:
     """
     fields = {f.name: f for f in spec_fields()}
     values = {k: v for k, v in params.items() if k != SPEC_FILE and v not in (None, "")}
-    filled = {k: v for k, v in values.items() if k not in fields or v != fields[k].default}
+    filled = {k: v for k, v in values.items() if k not in fields or v not in (fields[k].default, [])}
     file = params.get(SPEC_FILE) or None
     if file is not None:
         if filled:
