@@ -185,7 +185,7 @@ def test_every_page_of_the_plugin_refuses_strangers(client: Any, world: dict[str
 
 
 EMPTY_FOR_STRANGERS = {
-    *("/evidence/", "/", "/run", "/api/migrations"),
+    *("/evidence/", "/", "/run", "/api/migrations", "/start", "/api/start"),
     *("/page.css", "/page.js", "/icon.svg", "/icon-dark.svg"),
 }
 """Pages that show nothing to those who may read nothing: lists without an entry, and what every page is drawn with."""
