@@ -41,7 +41,9 @@ app.include_router(router)
 
 
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color-scheme:light dark}"
+    ":root{color-scheme:light dark;--link:#0b5cad;background:#fff;color:#1b2430}a{color:var(--link)}"
+    "@media(prefers-color-scheme:dark){:root{--link:#8fbcff;background:#12161c;color:#e6eaf0}}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}"
     "th,td{text-align:left;padding:.3rem .8rem .3rem 0;overflow-wrap:anywhere}"
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from playwright.sync_api import FrameLocator, Locator, Page, expect
@@ -132,6 +132,50 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
         journal.close()
     assert seen.errors == []
     assert seen.hosts == {urlsplit(ui.url).netloc}, "nothing comes from elsewhere"
+
+
+def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: Stack) -> None:
+    """From a topic's name alone to a run with the draft's values; who may only read is offered nothing."""
+    topic = Topic(stack, "invoices", "invoices-ledger").make()
+    page = opened(ui, "start")
+    page.get_by_label("Topic", exact=True).fill(topic.name)
+    page.get_by_role("button", name="Look", exact=True).click()
+    look = page.locator("dialog[open]")
+    look.get_by_role("button", name="Look").click()
+    expect(look.locator(".said")).to_contain_text("A run of topic_assessment has begun")
+    look.get_by_role("button", name="Close").click()
+    migrate = page.get_by_role("button", name=f"Migrate {topic.name}", exact=True)
+    expect(migrate).to_be_enabled(timeout=200_000)
+    nothing_but_looking(ui, stack, topic.name)
+    migrate.click()
+    begin = page.locator("dialog[open]")
+    expect(begin).to_contain_text("before any producer is stopped")
+    begin.get_by_label("Partitions of the target").fill("9")
+    begin.get_by_role("button", name="Begin").click()
+    link = begin.get_by_role("link", name="Its run in Airflow")
+    run_id = unquote(str(link.get_attribute("href")).rpartition("/")[2])
+    run = stack.airflow.request("GET", f"/dags/{DAG}/dagRuns/{quote(run_id, safe='')}")
+    assert run["triggering_user_name"] == "admin"
+    assert (run["conf"]["source"], run["conf"]["partitions"]) == (topic.name, 9)
+    assert topic.group in {c["group"] for c in run["conf"]["consumers"]}
+    stack.airflow.request("PATCH", f"/dags/{DAG}/dagRuns/{quote(run_id, safe='')}", json={"state": "failed"})
+
+
+def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
+    """What a user sees who may read and not trigger; Airflow itself refuses what is forged."""
+    password = json.loads(stack.services.passwords_file.read_text())["viewer"]
+    browser = ui.page.context.browser
+    assert browser is not None
+    page = opened(log_in(browser, ui.url, "viewer", password), "start")
+    for label in (f"Migrate {topic}", "Look"):
+        expect(page.get_by_role("button", name=label, exact=True)).to_be_disabled()
+    assert page.locator("dialog").count() == 0
+    for dag in (DAG, "topic_assessment"):
+        forged = """async dag => (await fetch(`/api/v2/dags/${dag}/dagRuns`, {method: 'POST',
+            headers: {'Content-Type': 'application/json'},
+            body: JSON.stringify({logical_date: null, conf: {source: 'invoices'}})})).status"""
+        assert page.evaluate(forged, dag) == 403
+    page.context.close()
 
 
 def asked_and_answered(ui: Ui, run: Run, migration: str, option: str) -> None:

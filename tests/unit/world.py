@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from tests.unit.plan_world import IMPACT
@@ -148,16 +149,18 @@ class Applications(FakeController):
 
 
 class World:
-    """See the module. Keyword arguments change the spec."""
+    """See the module. ``at``: when it begins. Other keyword arguments change the spec."""
 
     policy: Installation | TopicshiftError | None = None
     """The installation policy; an error: it cannot be read."""
+    order_proof: bytes | None = None
+    """What Spark finds of the order of keys; None: a bare verdict, ``proof``."""
     report: Any = None
     """Draws the report, where a test wants one."""
 
-    def __init__(self, *, authorizer: bool = True, **changes: Any) -> None:
+    def __init__(self, *, authorizer: bool = True, at: datetime | None = None, **changes: Any) -> None:
         self.fuse = Fuse()
-        self.clock = ManualClock()
+        self.clock = ManualClock(at)
         self.journal = WorldJournal(self.clock, self.fuse)
         self.evidence = FakeEvidence()
         self.verifier = FakeVerifier()
@@ -174,14 +177,15 @@ class World:
         self.said: list[str] = []
         self.processes = 0
         self.spec: Spec = spec_from_params(said(SPEC | changes))
-        self.cluster.create_topic(SOURCE, PARTITIONS, 1, {})
+        self.source = self.spec.source
+        self.cluster.create_topic(self.source, PARTITIONS, 1, {})
         if authorizer:
-            self.cluster.create_acls(Acl("TOPIC", SOURCE, "LITERAL", w, "*", "WRITE", "ALLOW") for w in WRITERS)
+            self.cluster.create_acls(Acl("TOPIC", self.source, "LITERAL", w, "*", "WRITE", "ALLOW") for w in WRITERS)
         for partition in range(PARTITIONS):
-            self.cluster.produce(SOURCE, partition, 10, producer_id=self.cluster.new_producer_id())
+            self.cluster.produce(self.source, partition, 10, producer_id=self.cluster.new_producer_id())
         for consumer in self.spec.consumers:
-            self.join(consumer.group, SOURCE)
-            self.drain(consumer.group)
+            self.join(consumer.group, self.source)
+            self.drain(consumer.group, self.source)
         self.claim: Claim = self.open()
         self.before = self.acls()
         """ACLs of the source before the migration."""
@@ -211,9 +215,10 @@ class World:
 
     def seed(self, group: str) -> None:
         """The group commits the log start of every partition of the target where it has no commit."""
-        ends = _quietly(self.cluster, TARGET)
+        target = self.spec.target or TARGET
+        ends = _quietly(self.cluster, target)
         held = self.cluster._groups[group].commits
-        self.cluster.commit(group, TARGET, {p: o.log_start or 0 for p, o in ends.items() if (TARGET, p) not in held})
+        self.cluster.commit(group, target, {p: o.log_start or 0 for p, o in ends.items() if (target, p) not in held})
 
     def write(self, topic: str = SOURCE, partition: int = 0, records: int = 1) -> None:
         """Somebody whom no DENY stops writes."""
@@ -293,10 +298,13 @@ class World:
         if act is Act.START_VERIFIER:
             self.verifier.start()
         elif act is Act.MEASURE_IMPACT:
-            impact = IMPACT | {"topic": ctx.row.source, "candidates": [{"partitions": 6, "max_partition_share": 0.2}]}
+            records = [200, 180, 170, 160, 150, 140]
+            candidate = {"partitions": 6, "max_partition_share": 0.2, "partition_records": records}
+            impact = IMPACT | {"topic": ctx.row.source, "candidates": [candidate]}
             ctx.write("impact.json", json.dumps(impact))
         else:
-            ctx.write("order_proof.json", json.dumps({"verdict": self.proof, "checks": [], "reason": ""}))
+            bare = json.dumps({"verdict": self.proof, "checks": [], "reason": ""})
+            ctx.write("order_proof.json", self.order_proof or bare)
 
     def advance(self, ctx: MigrationContext | None = None, **how: Any) -> Outcome:
         """Let a process advance the migration; see :func:`topicshift.acts.advance.advance`."""

@@ -307,6 +307,10 @@ def _is_go(event: Mapping[str, Any]) -> bool:
     return bool(inside(event, "data", "act") == Ask.FREEZE.value and inside(event, "data", "way") != "back")
 
 
+def _noted(value: Any, what: str) -> str:
+    return "" if value is None else f"{value} {what}"
+
+
 def _number(label: str, value: Any, *, bad: bool = False, note: str = "") -> dict[str, Any]:
     text = f"{value:,}" if isinstance(value, int) else str(value)
     if value is None:
@@ -333,9 +337,9 @@ def _proof(view: View, proof: Mapping[str, Any]) -> None:
     repeats = _sum(source.get("duplicates"), target.get("duplicates"), proof.get("duplicates_across"))
     view.numbers += [
         _number("duplicates", repeats, note="same key and number twice"),
-        _number("records in the source", source.get("records"), note=f"{source.get('partitions')} partitions"),
-        _number("records in the target", target.get("records"), note=f"{target.get('partitions')} partitions"),
-        _number("keys", proof.get("keys"), note=f"{proof.get('keys_in_both')} in both topics"),
+        _number("records in the source", source.get("records"), note=_noted(source.get("partitions"), "partitions")),
+        _number("records in the target", target.get("records"), note=_noted(target.get("partitions"), "partitions")),
+        _number("keys", proof.get("keys"), note=_noted(proof.get("keys_in_both"), "in both topics")),
     ]
     view.checks = [
         {**c, "tone": _STATES.get(str(c.get("state")), BAD), "title": str(c.get("name", "")).replace("_", " ")}

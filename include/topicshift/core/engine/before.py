@@ -53,7 +53,7 @@ def plan_current(view: View) -> Decision | None:
 @rule(lambda r: planning(r) and r.plan_hash is not None, step=Step.APPROVE)
 def plan_approved(view: View) -> Decision | None:
     """A person (or the spec) accepts exactly this plan, by its hash."""
-    return answered(view, Ask.PLAN, f"the plan {view.record.plan_hash} has to be accepted")
+    return answered(view, Ask.PLAN, f"the plan {(view.record.plan_hash or '')[:12]} has to be accepted")
 
 
 @rule(lambda r: r.plan_hash is not None and not r.done(Row.CREATE_TARGET), step=Step.CREATE_TARGET)

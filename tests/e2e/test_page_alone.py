@@ -1,0 +1,248 @@
+"""The pages in a real browser without the stack: what a person may begin, what is downloaded, and who can use them.
+
+With ``TOPICSHIFT_PICTURES`` set to a folder, the pictures of the docs are written there (``make screenshots``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from tests.e2e.page_server import Served, served
+from tests.e2e.ui import QUIET, browser_binary
+
+pytestmark = [pytest.mark.e2e]
+
+WIDE, NARROW = (1400, 1000), (390, 844)
+LOOKS = [(theme, size) for theme in ("light", "dark") for size in (WIDE, NARROW)]
+GRAVE = {"serious", "critical"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("pages")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(site: Served) -> Iterator[Browser]:
+    """After the site: Playwright's own event loop bears no other one beside it, and the journal is made with one."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser_binary(playwright), args=list(QUIET))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Browser, site: Served) -> Iterator[Page]:
+    """A page for ``on-call``; what the browser complains about fails the test."""
+    site.user, site.paused, errors = "on-call", False, list[str]()
+    site.asked.clear()
+    context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]}, accept_downloads=True)
+    made = context.new_page()
+    made.set_default_timeout(15_000)
+    made.on("pageerror", lambda error: errors.append(str(error)))
+    made.on("console", lambda said: errors.append(f"{said.text} {said.location}") if said.type == "error" else None)
+    yield made
+    context.close()
+    # The browser asks for a favicon by itself, and a refusal of Airflow's API is what one test is about.
+    assert [e for e in errors if "/favicon.ico" not in e and "403" not in e] == []
+
+
+def opened(page: Page, site: Served, path: str) -> Page:
+    page.goto(f"{site.url}/topicshift/{path}", wait_until="domcontentloaded")
+    return page
+
+
+def dialog(page: Page, label: str) -> Locator:
+    page.get_by_role("button", name=label, exact=True).click()
+    found = page.locator("dialog[open]")
+    expect(found).to_contain_text(re.compile("What will happen|It would be refused now"))
+    return found
+
+
+# --------------------------------------------------------------------------------------------- before the first run
+
+
+def test_a_draft_begins_a_migration_with_its_values(page: Page, site: Served) -> None:
+    opened(page, site, "")
+    page.get_by_role("link", name="Start a migration").click()
+    found = dialog(page, "Migrate clicks")
+    expect(found).to_contain_text("before any producer is stopped")
+    assert site.asked == [], "a dialog asks; it does nothing"
+    found.get_by_label("Partitions of the target").fill("24")
+    found.get_by_role("button", name="Begin").click()
+    expect(found.locator(".said")).to_contain_text("A run of topic_migration has begun")
+    expect(found.get_by_role("link", name="Its run in Airflow")).to_have_attribute(
+        "href", "/dags/topic_migration/runs/manual__1"
+    )
+    ((dag, conf),) = site.asked
+    assert (dag, conf["source"], conf["partitions"]) == ("topic_migration", "clicks", 24)
+    assert [p["name"] for p in conf["producers"]] == ["checkout"] and conf["consumers"][0]["group"] == "ledger"
+    expect(found.get_by_role("button", name="Begin")).to_be_disabled()
+
+
+def test_the_other_order_of_the_cut_over_is_its_own_dag_and_a_paused_one_says_so(page: Page, site: Served) -> None:
+    site.paused = True
+    found = dialog(opened(page, site, "start"), "Migrate clicks")
+    found.get_by_label("Order of the cut-over").select_option("producers first")
+    found.get_by_role("button", name="Begin").click()
+    expect(found.locator(".said")).to_contain_text("topic_migration_producers_first is paused, so the run waits")
+    assert [dag for dag, _ in site.asked] == ["topic_migration_producers_first"]
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "1000000000000", "2.5", ""])
+def test_a_count_that_no_topic_can_have_is_not_sent(page: Page, site: Served, count: str) -> None:
+    found = dialog(opened(page, site, "start"), "Migrate clicks")
+    field = found.get_by_label("Partitions of the target")
+    field.fill(count)
+    found.get_by_role("button", name="Begin").click()
+    assert field.evaluate("field => field.validationMessage") != ""
+    assert site.asked == [] and found.locator(".said").inner_text() == ""
+
+
+def test_a_topic_is_looked_at_by_its_name_alone(page: Page, site: Served) -> None:
+    opened(page, site, "start")
+    page.get_by_label("Topic", exact=True).fill("  invoices ")
+    found = dialog(page, "Look")
+    expect(found.get_by_role("heading")).to_have_text("Look at invoices")
+    found.get_by_role("button", name="Look").click()
+    expect(found.locator(".said")).to_contain_text("A run of topic_assessment has begun")
+    assert site.asked == [("topic_assessment", {"source": "invoices", "kafka_conn_id": "kafka_default"})]
+    found.get_by_role("button", name="Close").click()
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("")
+
+
+def test_who_may_not_trigger_is_offered_nothing_and_airflow_refuses_what_is_forged(page: Page, site: Served) -> None:
+    opened(page, site, "start")
+    dialog(page, "Migrate clicks")
+    site.user = "viewer"  # the right was taken away while the dialog was open
+    page.locator("dialog[open]").get_by_role("button", name="Begin").click()
+    expect(page.locator("dialog[open] .said")).to_contain_text("Airflow does not let you do this")
+    opened(page, site, "start")
+    for label in ("Migrate clicks", "Look"):
+        expect(page.get_by_role("button", name=label, exact=True)).to_be_disabled()
+    assert page.locator("dialog").count() == 0 and site.asked == []
+
+
+def test_an_order_is_given_to_a_migration_that_is_chosen_from_the_list(page: Page, site: Served) -> None:
+    opened(page, site, "start")
+    page.get_by_role("link", name="Choose an order for orders").click()
+    expect(page).to_have_url(f"{site.url}/topicshift/migrations/{site.ids['asking']}#orders")
+    found = dialog(page, "Pause")
+    found.get_by_role("button", name="Pause").click()
+    expect(found.locator(".said")).to_contain_text("Done: pause: as ordered")
+    ((dag, conf),) = site.asked
+    assert (dag, conf["migration"], conf["order"]) == ("topic_control", site.ids["asking"], "pause")
+
+
+# ------------------------------------------------------------------------------------------------- the audit bundle
+
+
+def test_the_audit_bundle_is_downloaded_and_verified_by_the_command(page: Page, site: Served, tmp_path: Path) -> None:
+    opened(page, site, f"migrations/{site.ids['done']}")
+    page.locator("details[data-key=trail] summary").click()
+    with page.expect_download() as caught:
+        page.get_by_role("link", name="Download the audit bundle").click()
+    assert caught.value.suggested_filename == f"{site.ids['done']}-audit.zip"
+    file = tmp_path / "audit.zip"
+    caught.value.save_as(file)
+    command = [sys.executable, "-m", "topicshift.cli", "audit", "verify", str(file)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert "intact" in done.stdout and "BROKEN" not in done.stdout, done.stdout + done.stderr
+    assert done.returncode in (0, 4), "4: evidence of Spark jobs is not there in this world, and it says so"
+
+
+# ---------------------------------------------------------------------------------------------------- accessibility
+
+
+def paths(site: Served) -> dict[str, str]:
+    ids = site.ids
+    evidence = f"evidence/{ids['frozen']}"
+    return {
+        "list": "",
+        "start": "start",
+        "freeze": f"migrations/{ids['frozen']}",
+        "question": f"migrations/{ids['asking']}",
+        "done": f"migrations/{ids['done']}",
+        "unknown": f"migrations/{ids['unknown']}",
+        "files": f"{evidence}/",
+        "impact": f"{evidence}/impact.html",
+        "report": f"evidence/{ids['done']}/report.html",
+        "index": "evidence/",
+    }
+
+
+PLACES = ("list", "start", "freeze", "question", "done", "unknown", "files", "impact", "report", "index")
+
+
+def findings(page: Page) -> list[dict[str, Any]]:
+    """What axe finds that is serious or critical, with where."""
+    found = Axe().run(page).response["violations"]
+    return [
+        {
+            "rule": v["id"],
+            "says": v["help"],
+            "where": [(n["target"], n["html"][:160], n["failureSummary"]) for n in v["nodes"]][:4],
+        }
+        for v in found
+        if v["impact"] in GRAVE
+    ]
+
+
+def looked_at(page: Page, site: Served, place: str, theme: str, size: tuple[int, int]) -> Page:
+    """A place in one look; reports of evidence follow the system's colours, pages Airflow's."""
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    opened(page, site, paths(site)[place])
+    page.locator("h1").first.wait_for()
+    return page
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_everybody_can_use_the_pages(page: Page, site: Served, place: str) -> None:
+    for theme, size in LOOKS:
+        looked_at(page, site, place, theme, size)
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        assert findings(page) == [], (place, theme, size)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{place} is too wide"
+
+
+PICTURES: list[tuple[str, str, str, tuple[int, int]]] = [
+    (f"{name}{'-dark' * (theme == 'dark')}{'-phone' * (size == NARROW)}.png", place, theme, size)
+    for name, place in (("page-list", "list"), ("page-start", "start"), ("page-freeze", "freeze"), ("report", "report"))
+    for theme, size in (("light", WIDE), ("dark", WIDE), ("light", NARROW))
+]
+
+
+@pytest.mark.parametrize(("name", "place", "theme", "size"), PICTURES, ids=[p[0] for p in PICTURES])
+def test_pictures(
+    page: Page, site: Served, tmp_path: Path, name: str, place: str, theme: str, size: tuple[int, int]
+) -> None:
+    """What the docs show is what a browser shows now."""
+    folder = Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path)
+    looked_at(page, site, place, theme, size)
+    page.screenshot(path=folder / name, full_page=size == WIDE and place != "report")
+    assert (folder / name).stat().st_size > 10_000, "an empty picture"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_use_the_dialogs_of_orders(page: Page, site: Served, theme: str) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for path, labels in ((f"migrations/{site.ids['frozen']}", ("Pause", "End the freeze", "Abort", "Roll back")),
+                         ("start", ("Look", "Migrate clicks"))):  # fmt: skip
+        opened(page, site, path)
+        for label in labels:
+            found = dialog(page, label)
+            assert findings(page) == [], label
+            found.get_by_role("button", name="Do nothing").click()
+            expect(page.get_by_role("button", name=label, exact=True)).to_be_focused()
