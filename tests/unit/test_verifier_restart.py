@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ import pytest
 from tests.unit.world import World
 
 from lab.airflow_api import wait_until
+from topicshift.acts.advance import Asking, Done, advance
+from topicshift.acts.context import MigrationContext
 from topicshift.adapters import work
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.verifier import GONE_AFTER_S, FileVerifier
 from topicshift.commands import spark
-from topicshift.core.engine.words import Act, Step
+from topicshift.core.engine.words import Act, Ask, Step
 from topicshift.core.errors import Unreadable
 from topicshift.testing.fake_ports import FakeVerifier
 from topicshift_airflow.operators.jobs import ArmedVerification
@@ -117,6 +120,48 @@ def test_a_job_that_failed_says_why_where_the_command_does(starts: Path, runner:
     said: list[str] = []
     wait_until(lambda: bool(said.append(looked()) or said[-1]), 30, "its end")
     assert r"left no result (exit code 4): Topic payments was made again. Its log is" in said[-1]
+
+
+PROVES = """#!/bin/sh
+while [ "$1" != --fence ]; do shift; done
+fence=$2
+while [ "$1" != --output ]; do shift; done
+printf '{"verdict": "proven", "checks": [], "fence_offsets": %s}' \
+  "$(sed 's/.*"fence_offsets": \\({[^}]*}\\).*/\\1/' "$fence")" > "$2/order_proof.json"
+"""
+
+
+def test_a_proof_that_is_wanted_once_more_is_made_once_more_and_leaves_the_evidence_of_others_alone(
+    starts: Path, runner: spark.JobRunner
+) -> None:
+    starts.with_name("spark-submit").write_text(PROVES)
+    world = World()
+    world.advanced(until=Step.SWITCH_CONSUMERS)
+    ctx = world.context()
+
+    def job(ctx: MigrationContext, act: Act) -> None:
+        runner(ctx, act)
+        for process, _ in runner._running.values():
+            process.wait(30)
+
+    ctx.ports.run_job = job
+
+    def fence() -> Any:
+        return json.loads(world.evidence.read(world.claim.migration_id, "fence.json") or b"{}")
+
+    assert isinstance(advance(ctx, until=Step.SWITCH_CONSUMERS), Done)
+    assert fence()["stopped"], "the run's own"
+    ctx.refresh()
+    job(ctx, Act.PROVE_ORDER)
+    job(ctx, Act.PROVE_ORDER)
+    world.write(partition=1)
+    asking = advance(ctx, patience_s=30.0)
+    assert isinstance(asking, Asking) and asking.ask is Ask.STRAYS
+    world.answer(asking)
+    assert isinstance(advance(ctx), Done)
+    assert fence()["stopped"], "no job has written over it"
+    named = json.loads(world.evidence.read(world.claim.migration_id, "strays.json") or b"{}")
+    assert [len(g["records"]) for g in named["generations"]] == [1]
 
 
 def alive(pid: int) -> bool:

@@ -59,6 +59,7 @@ class JobRunner:
             )
         keep(ctx.write, folder, RESULTS[act])
         said = json.loads(result.read_bytes())
+        del self._running[act]  # wanted once more, it runs once more
         ctx.event("spark_job", {"job": act.value, "verdict": said.get("verdict"), "seconds": said.get("seconds")})
 
     def _end_verifier(self, ctx: MigrationContext) -> None:
@@ -98,7 +99,9 @@ class JobRunner:
             if not turn:
                 ctx.log(f"another process runs {job.script} for this migration: its result is waited for")
                 return
-        given = jobs.give(job, folder)
+        given = jobs.give(job, folder / "given")  # what lies beside the result becomes evidence
+        if act in jobs.RESULTS:
+            (folder / jobs.RESULTS[act]).unlink(missing_ok=True)
         secrets = write_secrets(self._config)
         self._secrets.append(secrets.parent)
         command = [
