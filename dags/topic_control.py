@@ -37,7 +37,7 @@ with DAG(
             "",
             type="string",
             title="Records",
-            description_md="For *replay*: partition:offset of each, as `strays.json` has them. Empty: all of them.",
+            description_md="For *replay*: partition:offset of each, as **strays.json** has them. Empty: all of them.",
         ),
         "only_say": Param(
             False, type="boolean", title="Only say", description="Say what it would do, and change nothing."

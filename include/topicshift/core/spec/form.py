@@ -20,6 +20,7 @@ says "Bad Request" and no more. The spec's own check, in the first task, names t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ _OF_NAME = {"producers": ("name",), "consumers": ("name", "group")}
 """Lists whose entries may be written as a name alone, and the fields that it fills."""
 _PREFIX = {"partitions": "sizing"}
 """The field that holds a block or a number keeps its name for the number; the block's fields get this prefix."""
+_CODE = re.compile("`([^`]+)`")
+"""Code in a help text is set bold in the form: Airflow's box around code covers the line above it."""
 _KEEP = ("type", "enum", "minimum", "maximum")
 
 
@@ -301,7 +304,7 @@ def _param(own: Mapping[str, Any], name: str, section: str | None) -> dict[str, 
     if out.get("format") == "multiline" and name in _OF_NAME:
         help_text += f" Or one name a line{', which is the name of its group as well' if name == 'consumers' else ''}."
     out["title"] = own.get("title") or name.replace("_", " ").capitalize()
-    out["description_md"] = help_text
+    out["description_md"] = _CODE.sub(r"**\1**", help_text)
     if section is not None:
         out["section"] = _OPTIONS + section
     return out
