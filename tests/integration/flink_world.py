@@ -107,12 +107,14 @@ class Writer:
         )
         self.topic, self._pause = topic, pause_s
         self.wrote: dict[str, list[int]] = defaultdict(list)
-        self._ending = threading.Event()
+        self._ending, self.going = threading.Event(), threading.Event()
+        self.going.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         next_of: dict[str, int] = defaultdict(int)
         for key in itertools.cycle(f"k{n}" for n in range(KEYS)):
+            self.going.wait()
             if self._ending.wait(self._pause):
                 return
             number, next_of[key] = next_of[key], next_of[key] + 1
@@ -133,6 +135,7 @@ class Writer:
     def stop(self) -> dict[str, list[int]]:
         """It ends, and everything is acknowledged."""
         self._ending.set()
+        self.going.set()
         self._thread.join(20)
         assert self._producer.flush(20) == 0
         return dict(self.wrote)
@@ -208,6 +211,13 @@ class Flow:
         """Records that came out."""
         return sum(map(len, readable(self.config, self.scored, 2).values()))
 
+    def quiet(self) -> None:
+        """Nothing is written for now, and what was written has come out."""
+        self.writer.going.clear()
+        self.jobs.cluster.until(
+            lambda: self.given() >= sum(map(len, list(self.writer.wrote.values()))), "everything comes out"
+        )
+
     def goes_on(self, more: int = 50) -> None:
         """More comes out."""
         before = self.given()
@@ -221,6 +231,18 @@ class Flow:
         assert all(numbers == list(range(len(numbers))) for numbers in wrote.values())
         wanted = {key: [[n, n + 1, n + 1] for n in numbers] for key, numbers in wrote.items()}
         assert readable(self.config, self.scored, 2) == wanted
+        self.jobs.cluster.until(lambda: not self.open(), f"every transaction has ended: {self.open()}")
+
+    def open(self) -> list[str]:
+        """What keeps readers of committed records from the end of a topic that one of the jobs writes to."""
+        topics = [name for name in (self.topic, f"{self.topic}-v2", self.scored) if self.admin.topic(name) is not None]
+        held = [
+            f"{name}[{p}] ends at {o.end}, and readers get no further than {o.end_committed}"
+            for name in topics
+            for p, o in self.admin.offsets(name).items()
+            if o.end != o.end_committed
+        ]
+        return held + [t.transactional_id for name in topics for t in self.admin.transactions(name)]
 
     def close(self) -> None:
         """End both jobs and the writer."""

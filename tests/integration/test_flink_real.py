@@ -102,6 +102,38 @@ def test_exactly_once_jobs_are_moved_and_go_on(migrate: Callable[..., Migration]
     assert [e.data["parallelism"] for e in said if e.data["moment"] == "start"] == [1, 1, 2]
 
 
+def test_everything_comes_out_once_and_in_order_there_and_back_with_records_in_the_target(
+    migrate: Callable[..., Migration],
+) -> None:
+    """Both jobs go to the target, work there, and come back with its records read; no transaction is left open."""
+    w = migrate(of_consumer={"start_parallelism": 1, "raise_after": "1s", "raise_below": 100000})
+    w.advanced()
+    w.flow.goes_on()
+    w.advanced(wanted="rollback")
+    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
+    assert w.as_before()
+    w.flow.goes_on()
+    w.flow.proven()
+
+
+def test_a_free_way_back_in_the_middle_of_the_switch_brings_everything_out_once(
+    migrate: Callable[..., Migration],
+) -> None:
+    """A job that takes its time to run on the source again is not stopped a second time."""
+    w = migrate()
+    w.flow.quiet()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    assert w.jobs.state(w.flow.intake) == "RUNNING"
+    w.advanced(wanted="rollback")
+    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
+    assert w.as_before()
+    starts = [e.data for e in w.journal.events(w.claim.migration_id) if e.kind == "participant"]
+    assert [e["topic"] for e in starts if e["moment"] == "start" and e["name"] == "intake"] == [w.target, w.source]
+    w.flow.writer.going.set()
+    w.flow.goes_on()
+    w.flow.proven()
+
+
 def test_a_freeze_that_is_taken_back_leaves_every_job_as_it_was(migrate: Callable[..., Migration]) -> None:
     w = migrate(cutover="producers_first")
     w.advanced(until=Step.STOP_PRODUCERS)
