@@ -131,7 +131,13 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, hooks: Path) -> Iterator[Stack]:
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder below which ``stack`` lets a spec name checkpoints, empty at first."""
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, hooks: Path, checkpoints: Path) -> Iterator[Stack]:
     """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute).
 
     Airflow's data and the journal are in PostgreSQL, as in production; the demo keeps both in SQLite. Its spec files
@@ -141,6 +147,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, hooks: Path) -> Iterator[Sta
 
     specs = Path(__file__).parent / "specs"
     environment = {"TOPICSHIFT_SPECS": str(specs), "TOPICSHIFT_HOOKS": str(hooks)}
+    environment["TOPICSHIFT_READER_LOCATIONS"] = str(checkpoints)
     running = Stack(tmp_path_factory.mktemp("stack"), postgres=True, environment=environment)
     running.start()
     try:
