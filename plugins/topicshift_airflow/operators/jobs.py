@@ -19,7 +19,7 @@ from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import RETRIES
-from topicshift_airflow.operators.spark import SparkJobOperator
+from topicshift_airflow.operators.spark import NotNeeded, SparkJobOperator
 from topicshift_airflow.runtime import open_context, typed_failures
 
 if TYPE_CHECKING:
@@ -81,8 +81,10 @@ class _MigrationJob(SparkJobOperator):
 
         with typed_failures(), open_context(context) as ctx, news_told(ctx), ctx.recorded(self.task_id):
             record = ctx.refresh()
-            if record.over or not self.needed(ctx, record):
-                raise AirflowSkipException(f"{ctx.row.migration_id}: what this job is for is there, or has happened.")
+            if record.over:
+                raise AirflowSkipException(f"{ctx.row.migration_id} is {record.state.value}: nothing is left to do.")
+            if not self.needed(ctx, record):
+                raise NotNeeded(f"{ctx.row.migration_id}: what this job is for is there, or another task sees to it.")
             folder = work_folder() / record.migration_id / f"{self.job}-{ctx.holder.rpartition('/')[2]}"
             self._arguments = give(self.job_of(ctx, record), folder)
             self.kafka_conn_id = ctx.spec.kafka_conn_id
@@ -110,7 +112,7 @@ class _MigrationJob(SparkJobOperator):
                 if not excuse:
                     ctx.failed(self.task_id, error)
             if excuse:
-                raise AirflowSkipException(f"{error} {excuse}") from None
+                raise NotNeeded(f"{error} {excuse}") from None
             raise
 
     def excuse(self, ctx: MigrationContext) -> str:

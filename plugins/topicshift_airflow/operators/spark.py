@@ -52,6 +52,10 @@ JOBS = {
 }
 
 
+class NotNeeded(Exception):
+    """What the job is for is there, or another task sees to it: this one is done. Skipped, it would skip the rest."""
+
+
 class SparkJobOperator(BaseOperator):
     """Run one job of ``spark_jobs/`` by ``spark-submit`` in client mode; the verdict is its result file.
 
@@ -97,7 +101,7 @@ class SparkJobOperator(BaseOperator):
     # -------------------------------------------------------------------------------------------- to be overridden
 
     def before(self, context: Mapping[str, Any]) -> None:
-        """Called first; may raise ``AirflowSkipException``."""
+        """Called first; may raise ``NotNeeded``, and ``AirflowSkipException`` where nothing is left to do at all."""
 
     def arguments(self, context: Mapping[str, Any]) -> list[str]:
         """The job's arguments, without ``--output`` and ``--kafka-config``."""
@@ -125,6 +129,13 @@ class SparkJobOperator(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Submit the job, wait for it, and judge its result file."""
+        try:
+            return self._run(context)
+        except NotNeeded as done:
+            self.log.info("%s", done)
+            return None
+
+    def _run(self, context: Any) -> Any:
         self.before(context)
         folder = self.output_folder(context)
         folder.mkdir(parents=True, exist_ok=True)
