@@ -105,7 +105,7 @@ def _read_together(facts: Facts, accepted: Mapping[str, str]) -> Iterator[Findin
                 where,
                 f"{consumer.group!r} reads "
                 + " and ".join(
-                    [f"{_some(same)} too, with {source.partitions} partitions as the source"] * bool(same)
+                    [f"{_some(same)} too, with {source.partitions} partitions like the source"] * bool(same)
                     + [f"{_some(unknown)} too, whose partitions cannot be counted"] * bool(unknown)
                 )
                 + ".",
