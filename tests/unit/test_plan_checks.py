@@ -228,7 +228,7 @@ FIRES = [
     (
         "TS326",
         "warning",
-        "--application-id sums",
+        "give it a new application.id, for brokers refuse another topology of 'sums'",
         {"ignore_groups": [{"group": "sums", "reason": "Kafka Streams"}]},
         {"described": {"ledger": group(), "sums": group("sums", kind="streams")}},
     ),

@@ -9,6 +9,8 @@ from topicshift.core.drain.discovery import reads
 from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.kafka.streams import internal_topics, is_streams
 
+_TOOL = "kafka-streams-application-reset.sh --bootstrap-server SERVER"
+
 TS326 = Code(
     "TS326",
     (Level.ERROR, Level.WARNING),
@@ -37,7 +39,8 @@ def run(facts: Facts) -> Iterator[Finding]:
         how = is_streams(info, internal)
         if how is None:
             continue
-        steps = _steps(facts, group)
+        protocol = info is not None and info.kind == "streams"
+        steps = _new_id(facts, group) if protocol else _reset(facts, group)
         if group in ignored and group not in declared:
             yield TS326.warning(
                 ignored[group],
@@ -46,7 +49,8 @@ def run(facts: Facts) -> Iterator[Finding]:
                 f"After the switch: {steps}",
             )
             continue
-        guess = "" if info is not None and info.members else " If it is none, start it: its members then tell."
+        told = protocol or (info is not None and info.members)
+        guess = "" if told else " If it is none, start it: its members then tell."
         yield TS326.error(
             declared.get(group, f"group {group}"),
             f"{group!r} is a Kafka Streams application: {how}.",
@@ -56,12 +60,27 @@ def run(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _steps(facts: Facts, group: str) -> str:
+def _drained(facts: Facts, group: str) -> str:
+    return (
+        f"(1) wait until `topicshift drain --topic {facts.spec.source} --group {group}` says drained, and the same for "
+        "each of its -repartition topics; (2) stop it"
+    )
+
+
+def _reset(facts: Facts, group: str) -> str:
     source, target = facts.spec.source, facts.shape.name
     return (
-        f"(1) wait until `topicshift drain --topic {source} --group {group}` says drained; (2) stop all its "
-        "instances; (3) `kafka-streams-application-reset.sh --bootstrap-server SERVER --application-id "
-        f"{group} --input-topics {target} --dry-run`, then without --dry-run: it deletes the internal topics; "
-        f"(4) delete its state.dir, or call KafkaStreams#cleanUp(); (5) start it with {target} in the place of "
-        f"{source}. See docs/coupling.md."
+        f"{_drained(facts, group)}, every instance; (3) `{_TOOL} --application-id {group} --input-topics {target} "
+        "--dry-run`, then without --dry-run: it deletes the internal topics; (4) delete its state.dir, or call "
+        f"KafkaStreams#cleanUp(); (5) start it with {target} in the place of {source}. See docs/coupling.md."
+    )
+
+
+def _new_id(facts: Facts, group: str) -> str:
+    """Brokers keep the topology of a group of the streams protocol, and refuse another one, after a reset as well."""
+    source, target = facts.spec.source, facts.shape.name
+    return (
+        f"{_drained(facts, group)}, every instance; (3) give it a new application.id, for brokers refuse another "
+        f"topology of {group!r}; (4) start it with {target} in the place of {source}; (5) `{_TOOL} --application-id "
+        f"{group}` deletes the internal topics that are left. See docs/coupling.md."
     )
