@@ -252,13 +252,15 @@ class ConsumerInstance(Instance):
         self.generation = -1
         self.joined = False
         self.clean = True
-        self.hand: list[tuple[str, int, Record]] = []
+        self.hand: list[tuple[str, str | None, int, Record]] = []
+        """Records that it fetched before it stalled: the topic, its id then, the partition, the record."""
 
     def stall(self, seconds: float) -> None:
         """It may stall with a batch in hand, which it works on when it wakes."""
         super().stall(seconds)
         if self.joined and self.topic is not None:
-            self.hand = [(self.topic, p, r) for p in self.positions for r in self._poll(p)]
+            topic_id = self.world.cluster.topic_id(self.topic)  # when it wakes, the name may be another topic's
+            self.hand = [(self.topic, topic_id, p, r) for p in self.positions for r in self._poll(p)]
 
     @property
     def busy(self) -> bool:
@@ -369,20 +371,21 @@ class ConsumerInstance(Instance):
         if bounds is not None and not bounds[0] <= self.positions[partition] <= bounds[1]:
             self._begin(partition, out_of_range=True)
         found = self._poll(partition)
+        topic_id = self.world.cluster.topic_id(self.topic or "")
         for record in found:
-            self._hand_over(self.topic or "", partition, record)
+            self._hand_over(self.topic or "", topic_id, partition, record)
             self.positions[partition] = record.offset + 1
             self.clean = False
         if bounds is not None and len(found) < BATCH and self.positions[partition] < bounds[1]:
             self.positions[partition], self.clean = bounds[1], False  # markers, and records of an aborted transaction
 
-    def _hand_over(self, topic: str, partition: int, record: Record) -> None:
+    def _hand_over(self, topic: str, topic_id: str | None, partition: int, record: Record) -> None:
         self.world.history.add(
             self.name,
             "deliver",
             group=self.app.group,
             topic=topic,
-            topic_id=self.world.cluster.topic_id(topic),
+            topic_id=topic_id,
             partition=partition,
             offset=record.offset,
             key=record.key,
@@ -391,9 +394,9 @@ class ConsumerInstance(Instance):
 
     def _work_off(self) -> None:
         hand, self.hand = self.hand, []
-        for topic, partition, record in hand:
+        for topic, topic_id, partition, record in hand:
             if self.positions.get(partition, -1) <= record.offset or topic != self.topic:
-                self._hand_over(topic, partition, record)
+                self._hand_over(topic, topic_id, partition, record)
                 if partition in self.positions and topic == self.topic:
                     self.positions[partition] = record.offset + 1
 

@@ -230,5 +230,45 @@ KEPT: dict[str, Scenario] = {
         moods=(Mood(2.0),),
         approvals="auto",
     ),
+    "a member wakes with a batch of the source, which was retired meanwhile": Scenario(
+        4891,
+        Shape(
+            "producers_first",
+            source_partitions=3,
+            target_partitions=4,
+            instances=(1,),
+            groups=1,
+            members=(2, 1),
+            resets=("earliest",),
+            budget_s=120,
+            retire_after_s=5,
+            scream_s=10,
+            retention_ms=-1,
+        ),
+        hands=(Hand("consumer_stall", 0.745422789028236, "create_target", 167.7402423316439),),
+        approvals="auto",
+    ),
+    "a member wakes with a batch of the source, which was made again meanwhile": Scenario(
+        5975,
+        Shape(
+            "producers_first",
+            source_partitions=1,
+            target_partitions=5,
+            instances=(1, 2),
+            members=(2, 1),
+            resets=("latest",),
+            budget_s=30,
+        ),
+        faults=(
+            Fault("slow", "admin", "*", 121, 0.5754954678808848),
+            Fault("kill_after", "admin", "create_acls", 1),
+        ),
+        hands=(
+            Hand("consumer_stall", 0.0, "create_target", 89.05919210025284),
+            Hand("source_remade", 0.04040519467643413, "switch_consumer:g1"),
+        ),
+        moods=(Mood(2.0),),
+        approvals="required",
+    ),
 }
 """What went wrong, and the scenario that shows it."""
