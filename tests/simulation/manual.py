@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ class ManualProducer(ProducerApp):
 
     topic: str = ""
     running: bool = True
+    touched: int = 0
+    """How often people have set it to run, or not to run, on a topic."""
 
     def make(self, name: str, keys: list[str], skew: float) -> ProducerInstance:
         """One process of it."""
@@ -66,34 +69,54 @@ class ManualConsumer(ConsumerApp):
 
     topic: str = ""
     running: bool = True
+    touched: int = 0
+    """How often people have set it to run, or not to run, on a topic."""
 
     def make(self, name: str, skew: float) -> ConsumerInstance:
         """One member of it."""
         return ManualConsumerInstance(self.world, self, name, skew)
 
 
-def do_by_hand(world: World, question: str, about: dict[str, Any]) -> None:
-    """What a person does before saying yes to one of the questions about manual participants."""
-    for name in about.get("stop", ()):
-        _producer(world, name).running = False
-    for name in about.get("start", ()):
-        app = _producer(world, name)
-        app.topic, app.running = about["target"], True
+def do_by_hand(world: World, about: dict[str, Any]) -> Callable[[], None]:
+    """What a person does before saying yes to one of the questions about manual participants.
+
+    Returns what they do when they are told that the yes counts for nothing: they put it back, as far as nobody has
+    touched it since.
+    """
+    stop: list[ManualProducer | ManualConsumer] = [_producer(world, name) for name in about.get("stop", ())]
+    start = [_producer(world, name) for name in about.get("start", ())]
     if "stop_group" in about:
-        _group(world, about["stop_group"]).running = False
+        stop.append(_group(world, about["stop_group"]))
+    before = [(app, app.topic, app.running) for app in (*stop, *start)]
+    for app in stop:
+        _set(app, app.topic, running=False)
+    for producer in start:
+        _set(producer, about["target"], running=True)
+    touched = {app.name: app.touched for app, _, _ in before}
+
+    def put_back() -> None:
+        for app, topic, running in before:
+            if app.touched == touched[app.name] and (app.topic, app.running) != (topic, running):
+                _set(app, topic, running=running)
+                world.history.add("person", "put_back", app=app.name, topic=topic, running=running)
+
+    return put_back
 
 
 def back_by_hand(world: World, topic: str) -> None:
     """What a person does with manual participants once a migration, or a way back, is given up: they run again."""
     for app in [*world.producers, *world.consumers]:
         if isinstance(app, ManualProducer | ManualConsumer):
-            app.topic, app.running = topic, True
+            _set(app, topic, running=True)
 
 
 def start_group(world: World, group: str, topic: str) -> None:
     """A person starts a manual group on the topic that they were told."""
-    app = _group(world, group)
-    app.topic, app.running = topic, True
+    _set(_group(world, group), topic, running=True)
+
+
+def _set(app: ManualProducer | ManualConsumer, topic: str, *, running: bool) -> None:
+    app.topic, app.running, app.touched = topic, running, app.touched + 1
 
 
 def _producer(world: World, name: str) -> ManualProducer:

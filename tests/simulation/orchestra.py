@@ -13,7 +13,7 @@ from topicshift.acts.advance import Asking, Done, Waiting, advance, beyond
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.finish import fail_unbegun
 from topicshift.core.engine.words import ORDER, Step
-from topicshift.core.errors import OwnershipLost, TopicshiftError
+from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError
 from topicshift.core.spec.cutover import Cutover
 
 from .kernel import Process
@@ -113,12 +113,20 @@ class Task:
 
         def silence() -> None:
             if left[0] and not self.sim.healed:
-                answered("silence")
+                answered("silence", lambda: None)
 
-        def answered(said: str) -> None:
-            if not self.stopped:
-                left[0] = False
-                Task(self.sim, self.owner, f"{self.name}.answer", lambda ctx: take(ctx, said), go_on).start()
+        def answered(said: str, in_vain: Callable[[], None]) -> None:
+            if self.stopped:
+                in_vain()
+                return
+            left[0] = False
+
+            def taken(how: str, result: Any) -> None:
+                if isinstance(result, Refused):
+                    in_vain()
+                go_on(how, result)
+
+            Task(self.sim, self.owner, f"{self.name}.answer", lambda ctx: take(ctx, said), taken).start()
 
         def take(ctx: MigrationContext, said: str) -> Any:
             questions.record_answer(ctx, asking.ask, asking.subject, about, said, actor="person")  # type: ignore[arg-type]

@@ -11,6 +11,9 @@ from .manual import ManualConsumer, do_by_hand, start_group
 from .scenario import Mood
 from .world import World
 
+AFTER_S = 3.0
+"""A person who is told to start something, or that a yes counts for nothing, has done what follows after so long."""
+
 
 class People:
     """Whoever answers. The n-th question meets the n-th mood; once all is healed, everybody says yes at once."""
@@ -20,8 +23,11 @@ class People:
         self._asked = 0
         self.healed = False
 
-    def ask(self, question: str, about: Mapping[str, Any], answer: Callable[[str], None]) -> None:
-        """Show a question; ``answer`` is called with what they say, when they say it."""
+    def ask(self, question: str, about: Mapping[str, Any], answer: Callable[[str, Callable[[], None]], None]) -> None:
+        """Show a question; ``answer`` is called with what they say, when they say it.
+
+        It is given what to call where the answer counts for nothing: they put back what they did by hand for it.
+        """
         mood = Mood(2.0) if self.healed else self._moods[self._asked % len(self._moods)]
         self._asked += 1
         shown = json.dumps(dict(about), sort_keys=True)
@@ -30,10 +36,9 @@ class People:
             return
 
         def say() -> None:
-            if mood.says == "yes":
-                do_by_hand(self._world, question, dict(about))
+            put_back = do_by_hand(self._world, dict(about)) if mood.says == "yes" else _nothing
             self._world.history.add("person", "answered", question=question, shown=shown, said=mood.says)
-            answer(mood.says)
+            answer(mood.says, lambda: self._world.kernel.after(AFTER_S, put_back))
 
         self._world.kernel.after(mood.after, say)
         if mood.twice:
@@ -49,4 +54,8 @@ class People:
         found = re.search(r"a person has to start it on (the target|[\w.-]+)", why)
         if found is not None:
             topic = self._world.target if found[1] == "the target" else found[1]
-            self._world.kernel.after(3.0, lambda: start_group(self._world, group, topic))
+            self._world.kernel.after(AFTER_S, lambda: start_group(self._world, group, topic))
+
+
+def _nothing() -> None:
+    """Nothing was done by hand."""

@@ -270,5 +270,26 @@ KEPT: dict[str, Scenario] = {
         moods=(Mood(2.0),),
         approvals="required",
     ),
+    "a person stops a group for a question that was answered long ago": Scenario(
+        5241,
+        Shape(
+            source_partitions=2,
+            target_partitions=4,
+            producers=1,
+            instances=(1,),
+            members=(1,),
+            resets=("latest",),
+            manual_groups=1,
+            retire_after_s=5,
+            scream_s=10,
+            retention_ms=-1,
+        ),
+        hands=(
+            Hand("second_advancer", 0.5879678159769861, "switch_consumer:g0"),
+            Hand("rollback_asked", 1.6171185274022957, "order_proof"),
+        ),
+        moods=(Mood(86.76624634471207), Mood(7.2743450250587935), Mood(2.919144923234898), Mood(6.587065326349034)),
+        approvals="auto",
+    ),
 }
 """What went wrong, and the scenario that shows it."""
