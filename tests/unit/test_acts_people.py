@@ -285,6 +285,19 @@ def test_a_yes_to_one_cut_over_is_none_to_the_next() -> None:
     w.advanced(until=Step.SWITCH_PRODUCERS)
 
 
+def test_a_late_yes_about_something_done_by_hand_says_to_put_it_back() -> None:
+    """A group that was stopped for a question of long ago is started by nobody else."""
+    w = World(**ONE_GROUP)
+    asking = w.asks()
+    moves(w, "ledger", None)
+    w.answer(asking)
+    with pytest.raises(Refused, match="by hand for this answer alone, put it back as it was"):
+        w.answer_late(asking)
+    with pytest.raises(Refused) as told:
+        w.answer_late(asking, "no")
+    assert "by hand" not in str(told.value)
+
+
 def test_an_approval_that_the_spec_gives_is_in_the_audit_trail() -> None:
     w = World()
     w.advanced()

@@ -17,7 +17,7 @@ from topicshift.core.engine import go
 from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.people import Person, objection, person_of, second_wanted, still_counts
 from topicshift.core.engine.view import Answer, Record, Unknown, View, key_of
-from topicshift.core.engine.words import OF_A_MOMENT, Ask, Row, StepState, row_of
+from topicshift.core.engine.words import BY_HAND, OF_A_MOMENT, Ask, Row, StepState, row_of
 from topicshift.core.errors import NotCounted, Refused, TopicshiftError
 from topicshift.core.notices import AUTO
 from topicshift.core.policy.who import Who
@@ -34,6 +34,8 @@ _TIMEOUTS = {
     Ask.ROLLBACK: timedelta(hours=4),
     Ask.RETIRE: timedelta(days=7),
 }
+
+_PUT_BACK = " If something was stopped or started by hand for this answer alone, put it back as it was."
 
 
 @cache
@@ -249,6 +251,7 @@ def record_answer(
         raise Refused(
             f"The answer to {ask.value} counts for nothing: what it is about has changed since it was shown, or it was "
             "answered already. Look at the question as it is now, and answer that."
+            + (_PUT_BACK if ask in BY_HAND and said == "yes" else "")
         )
     who = _require_person(ctx, ask, row.data, said, person, actor) if said != "silence" else Who()
     data: dict[str, Any] = {"said": said, "by": actor, "at": ctx.clock.now().isoformat()}
