@@ -17,7 +17,7 @@ from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.words import Act
-from topicshift.core.errors import NotFound, TopicshiftError
+from topicshift.core.errors import NotFound, Refused, TopicshiftError
 from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim
 from topicshift.testing.fake_journal import FakeEvidence
@@ -112,11 +112,16 @@ class Simulation:
         return spec_of(self.scenario, self.world)
 
     def context(self, process: Process, owner: str) -> MigrationContext:
-        """The context of one process that acts for an owner; opens the migration where it has to."""
+        """The context of one process that acts for an owner; the first task of a run opens the migration.
+
+        Raises ``Refused`` for a later one where the run owns none any more, as the product's tasks do.
+        """
         ports = self._ports(process)
         joined = self._join.get(owner)
         if joined is not None:
             claim, row = joined(ports)
+        elif any(r.owner == owner and r.at for r in self.runs) and not self.journal.find(owner=owner):
+            raise Refused(f"The run {owner} owns no migration (any more).")
         else:
             claim, row = open_migration(
                 self.spec, admin=ports.admin, journal=ports.journal, owner=owner, owner_alive=self.owner_alive
