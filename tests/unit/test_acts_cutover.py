@@ -177,6 +177,16 @@ def test_an_advancer_that_was_stalled_for_too_long_sends_nothing() -> None:
     is_done(w)
 
 
+def test_nobody_is_pointed_to_the_target_on_a_look_that_took_too_long() -> None:
+    """What it saw first is old when it ends: records may have come to the source since."""
+    w = World()
+    at_call(w, "acls", lambda: w.clock.advance(31), when=lambda: w.state(Row.SWITCH_PRODUCERS) == "intended")
+    assert "the look that this act rests on began 30 s ago" in w.waits(patience_s=1)
+    assert w.where() == {(SOURCE, False)}
+    w.advanced()
+    is_done(w)
+
+
 def test_one_that_wakes_up_after_another_has_gone_on_writes_nothing_and_looks_again() -> None:
     w = World()
 

@@ -86,6 +86,9 @@ ENDINGS = frozenset(
 )
 """Acts that end a migration, a freeze or a way back: the report is drawn anew after each."""
 
+TOWARDS_TARGET = frozenset({Act.POINT_PRODUCERS, Act.RELEASE_GROUP, Act.SEED_GROUP})
+"""Acts that lead applications to the target: what they rest on has to have been seen a moment ago."""
+
 
 def beyond(decision: Decision, until: Step | None, order: tuple[Step, ...]) -> bool:
     """Whether a decision belongs to a later step than the one that is to be reached."""
@@ -212,6 +215,7 @@ def _carry_out(
     key = key_of(decision.act.value, decision.subject)
     ctx.log(f"{key}: {decision.why}")
     ctx.memory.news = News()
+    ctx.rests_on = view.now if decision.act in TOWARDS_TARGET else None
     sooner = timedelta(seconds=RETELL_S - AGAIN_S)
     try:
         run(ctx, view, decision)
@@ -220,6 +224,7 @@ def _carry_out(
         # Shut out by somebody of the same owner: it looks again, and ``refresh`` tells whether the owner is another.
         return f"{key} is tried again: {error}"
     finally:
+        ctx.rests_on = None
         at, before = ctx.clock.now() - sooner, ctx.memory.told.get(key)
         ctx.memory.told[key] = Told(at) if before is None else before.again(at)
     return None

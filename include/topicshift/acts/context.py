@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +221,8 @@ class MigrationContext:
     actor: str = "topicshift"
     begin_by: datetime | None = None
     seat: Seat | None = None
+    rests_on: datetime | None = None
+    """When the look began on which the act at work rests, where it may not rest on an old one."""
     memory: Memory = field(default_factory=Memory)
     way: str = ""
     """On a way back, with source and target exchanged in ``row`` and ``spec``: what stands before its rows' names."""
@@ -592,8 +594,13 @@ class MigrationContext:
     def check_seat(self) -> None:
         """Call it just before each effect: an advancer that was stalled sends nothing on an old intent.
 
-        Raises ``Transient`` where the time of the seat is over.
+        Raises ``Transient`` where the time of the seat is over, and where the look that the act rests on is as old.
         """
+        if self.rests_on is not None and self.clock.now() - self.rests_on >= timedelta(seconds=SEAT_S):
+            raise Transient(
+                f"the look that this act rests on began {SEAT_S:g} s ago or more: {self.row.source} may have been "
+                "written to since"
+            )
         if self.seat is not None and self.clock.now() >= datetime.fromisoformat(self.seat.until):
             raise Transient(
                 f"This process was held up for longer than an act may take ({SEAT_S:g} s), so {self.seat.act} is not "
