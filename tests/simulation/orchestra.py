@@ -6,6 +6,7 @@ All of them call :func:`topicshift.acts.advance.advance` in a simulated process,
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from topicshift.acts import questions
@@ -25,7 +26,7 @@ RETRIES = 2
 
 
 class Task:
-    """One task of a run, or one command: tries until it is done, asks, or fails."""
+    """One task of a run, or one command: tries until it is done, asks, or fails; at once with a ``final`` error."""
 
     def __init__(
         self,
@@ -36,9 +37,12 @@ class Task:
         end: Callable[[str, Any], None],
         *,
         retries: int = RETRIES,
+        final: tuple[type[TopicshiftError], ...] = (OwnershipLost,),
     ) -> None:
         self.sim, self.owner, self.name, self.work, self.end = sim, owner, name, work, end
-        self.retries = retries
+        self.retries, self.final = retries, final
+        self.over = False
+        self._began: datetime | None = None
         self.tries = 0
         self.waits = 0
         self.process: Process | None = None
@@ -62,6 +66,7 @@ class Task:
 
     def _body(self, process: Process) -> Any:
         self.ctx = self.sim.context(process, self.owner)
+        self._began = self.ctx.began_at = self._began or self.ctx.began_at  # a task that was deferred keeps its start
         return self.work(self.ctx)
 
     def _ended(self, process: Process) -> None:
@@ -70,6 +75,7 @@ class Task:
         rng = self.sim.world.rng
         if process.doomed:
             self.sim.world.history.add(process.name, "killed")
+            self._began = None
             self.start(rng.uniform(8.0, 40.0))
         elif process.error is not None:
             self._failed(process, process.error)
@@ -81,18 +87,23 @@ class Task:
         elif isinstance(process.result, Asking):
             self._ask(process.result)
         else:
-            self.end("done", process.result)
+            self._end("done", process.result)
+
+    def _end(self, how: str, result: Any) -> None:
+        self.over = True
+        self.end(how, result)
 
     def _failed(self, process: Process, error: BaseException) -> None:
         self.sim.note(process.name, type(error).__name__, str(error))
         if not isinstance(error, TopicshiftError):
             self.sim.broken(process.name, error)
-            self.end("failed", error)
-        elif self.retries > 0 and not isinstance(error, OwnershipLost):
+            self._end("failed", error)
+        elif self.retries > 0 and not isinstance(error, self.final):
             self.retries -= 1
+            self._began = None
             self.start(self.sim.world.rng.uniform(3.0, 10.0))
         else:
-            self.end("failed", error)
+            self._end("failed", error)
 
     def _ask(self, asking: Asking) -> None:
         """Show the question as Airflow does: once, with what it was about then."""
@@ -120,19 +131,21 @@ class Task:
                 in_vain()
                 return
             left[0] = False
+            again = 0 if self.over else RETRIES  # a second answer, which nobody waits for any more
+            name = f"{self.name}.answer"
 
             def taken(how: str, result: Any) -> None:
                 if isinstance(result, Refused):
                     in_vain()
                 go_on(how, result)
 
-            Task(self.sim, self.owner, f"{self.name}.answer", lambda ctx: take(ctx, said), taken).start()
+            Task(self.sim, self.owner, name, lambda ctx: take(ctx, said), taken, retries=again).start()
 
         def take(ctx: MigrationContext, said: str) -> Any:
             questions.record_answer(ctx, asking.ask, asking.subject, about, said, actor="person")  # type: ignore[arg-type]
 
         def go_on(_how: str, _result: Any) -> None:
-            if not self.stopped and (self.process is None or self.process.over):
+            if not self.stopped and not self.over and (self.process is None or self.process.over):
                 self.start()
 
         Task(self.sim, self.owner, f"{self.name}.ask", show, shown).start()

@@ -17,7 +17,7 @@ from topicshift.adapters.controllers.manual import ManualController
 from topicshift.adapters.controllers.route import RouteController
 from topicshift.core.engine.freeze import Freeze, abandoned
 from topicshift.core.engine.words import Act
-from topicshift.core.errors import NotFound, Refused, TopicshiftError
+from topicshift.core.errors import DrainTimedOut, NotFound, OwnershipLost, Refused, TopicshiftError
 from topicshift.core.spec.model import Spec
 from topicshift.ports import Claim
 from topicshift.testing.fake_journal import FakeEvidence
@@ -408,7 +408,8 @@ class Simulation:
         self._asked_back = self.kernel.now
         owner = f"topic_rollback/{self._rollbacks}"
         self._of[owner] = migration or self.migration_id()
-        return orchestra.Task(self, owner, "rollback", orchestra.rollback, self._rolled_back).start()
+        final = (OwnershipLost, DrainTimedOut)  # one that was called off is asked for anew by a person alone
+        return orchestra.Task(self, owner, "rollback", orchestra.rollback, self._rolled_back, final=final).start()
 
     def _rolled_back(self, how: str, result: Any) -> None:
         self._asked_back = None
@@ -452,7 +453,7 @@ class Simulation:
             again = lambda: run.clear(rng.randrange(0, 3)) if run.state == "failed" and not self.healed else None  # noqa: E731
             self.kernel.after(rng.uniform(10.0, 60.0), again)
         elif rng.random() < 0.5:
-            self.kernel.after(rng.uniform(10.0, 60.0), self.roll_back)
+            self.kernel.after(rng.uniform(10.0, 60.0), lambda: None if self.healed else self.roll_back())
 
     # ------------------------------------------------------------------------------------------------ liveness
 

@@ -161,6 +161,14 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("resumes_wholly", [PAUSED, row(50.0, "freeze", "undone")], {}),
     ("resumes_end", [row(20.0, "freeze", "undoing")], {}),
     ("mends_before_it_acts", [LONGER, hand(10.0, "retention_put_back"), row(20.0, *SWITCH)], {}),
+    (
+        "mends_before_it_acts",
+        [
+            *(LONGER, row(6.0, "lengthen_retention", "undone"), call(8.0, method="alter_topic_configs")),
+            *(hand(10.0, "retention_put_back"), row(20.0, *SWITCH)),
+        ],
+        {},
+    ),
     ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
     ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
     ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
@@ -296,6 +304,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [row(20.0, "freeze", "undoing"), row(25.0, "freeze", "undone")],
         [hand(10.0, "retention_put_back"), row(20.0, *SWITCH)],
         [LONGER, hand(10.0, "retention_put_back"), call(11.0, method="alter_topic_configs"), row(20.0, *SWITCH)],
+        [LONGER, row(6.0, "lengthen_retention", "undone"), hand(10.0, "retention_put_back"), row(20.0, *SWITCH)],
         [DENY, hand(10.0, "deny_removed"), call(11.0, method="create_acls"), row(20.0, *SWITCH)],
         [*PREPARED, hand(7.0, "transaction_hangs"), call(8.0, method="abort_transaction"), BEGUN, ENDED],
         [hand(10.0, "partition_added_source"), (11.0, "journal", "plan", {}), call(20.0, **MAKE)],

@@ -67,10 +67,22 @@ def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
         ("deny_removed", "create_acls", ("switch_producers", "switch_consumer")),
     ):
         for hand in facts.hand(name):
-            held = any(c.what == "call" and c["method"] == method and c.at < hand.at for c in facts.deeds)
-            e = _next(facts, hand, method, acts) if hand["did"] and held else None
+            e = _next(facts, hand, method, acts) if hand["did"] and _held(facts, hand, method) else None
             if e is not None and e.at > hand.at + LOOK_S:
                 yield Violation("unmended", f"{e['step']} while {name} was not mended for {e.at - hand.at:.0f} s", e.at)
+
+
+def _held(facts: Facts, hand: Event, method: str) -> bool:
+    """Whether the product had set by then what the hand took back, and had not put a longer retention back itself."""
+    held = False
+    for e in facts.deeds:
+        if e.at >= hand.at:
+            break
+        if e.what == "call" and e["method"] == method:
+            held = True
+        elif e.what == "row" and (e["step"], e["state"]) == ("lengthen_retention", "undone"):
+            held = held and method != "alter_topic_configs"
+    return held
 
 
 def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Event | None:
