@@ -397,6 +397,11 @@ KEPT: dict[str, Scenario] = {
         ),
         moods=(Mood(86.76624634471207), Mood(7.2743450250587935), Mood(2.919144923234898), Mood(6.587065326349034)),
         approvals="auto",
+    "a DENY of one freeze arrives before the go for the next": Scenario(
+        2410,
+        Shape("producers_first", producers=1, groups=1),
+        (Fault("stall", "admin", "create_acls", 2, 190.0),),
+        moods=(Mood(2.0),),
     ),
 }
 """What went wrong, and the scenario that shows it."""

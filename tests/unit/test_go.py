@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -244,6 +245,33 @@ def test_nobody_is_denied_who_was_not_named_in_the_go() -> None:
     w.advance(leave=frozenset({Act.INTEND_SWITCH.value}))
     assert w.state(Row.FENCE) == "done" and not w.denied()
     assert any("User:batch may write since the plan was approved" in note for note in w.data(Row.FENCE)["notes"])
+
+
+def test_a_deny_that_a_late_request_set_is_named_in_the_next_go() -> None:
+    """The next freeze takes it for its own, so whoever says go is told whom it holds."""
+    w = World(**ASKED)
+    w.answer(asked(w))
+    w.advance(leave=frozenset({Act.INTEND_SWITCH.value}))
+    (deny,) = {a for a in w.acls() if a.permission == "DENY"}
+    w.advanced(wanted="resume")
+    w.cluster.create_acls([deny])
+    asking = w.asks()
+    assert (asking.ask, asking.about["deny"], asking.about["attempt"]) == (Ask.FREEZE, ["User:batch"], 2)
+    w.answer(asking)
+    w.advance(leave=frozenset({Act.INTEND_SWITCH.value}))
+    assert (w.state(Row.FENCE), w.data(Row.FENCE)["acls_added"]) == ("done", [asdict(deny)])
+
+
+def test_a_deny_that_a_late_request_sets_after_the_go_asks_nobody_again() -> None:
+    w = World(**ASKED)
+    w.answer(asked(w))
+    w.advance(leave=frozenset({Act.INTEND_SWITCH.value}))
+    (deny,) = {a for a in w.acls() if a.permission == "DENY"}
+    w.advanced(wanted="resume")
+    w.answer(asked(w))
+    w.cluster.create_acls([deny])
+    w.advance(leave=frozenset({Act.INTEND_SWITCH.value}))
+    assert (w.state(Row.FENCE), w.data(Row.FENCE)["acls_added"]) == ("done", [asdict(deny)])
 
 
 def test_who_would_be_denied_is_never_taken_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def _order(ctx: MigrationContext, record: Record) -> dict[str, Any]:
     if topic is None or differs:
         raise Transient(f"topic {ctx.row.source} {differs}; it is not fenced, and looked at anew")
     # Nobody is denied who was not named in the go for this freeze, or in the question of the rollback.
-    late = _late(record, acls, ctx.row.source)
+    late = late_denies(record, acls, ctx.row.source)
     asked = Ask.ROLLBACK if record.mirrored else Ask.FREEZE
     plan = deny_of(ctx, acls, states, only=shown_of(record, asked).get("deny"))
     return {
@@ -98,12 +98,12 @@ def _route_producer(state: ParticipantState) -> RouteProducer:
     return RouteProducer(who.name, who.principal, tuple(i.principal for i in state.instances if i.principal))
 
 
-def _late(record: Record, acls: frozenset[Acl], topic: str) -> list[Acl]:
+def late_denies(record: Record, acls: Iterable[Acl], topic: str) -> list[Acl]:
     """Bindings of an earlier freeze that are in force although its fence was lifted: a request was late with them."""
     rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY)]
     lifted = {a for row in rows if row is not None and not row.state.in_effect for a in added_by(row.data)}
     held = {a for row in rows if row is not None and row.state.in_effect for a in added_by(row.data)}
-    return sorted(a for a in (lifted - held) & acls if a.name == topic)
+    return sorted(a for a in (lifted - held).intersection(acls) if a.name == topic)
 
 
 def _said(late: Acl) -> str:
@@ -171,7 +171,7 @@ def _shut(ctx: MigrationContext, record: Record, row: Row, topic: str) -> None:
     else:
         # The brokers' ACLs need no look where the freeze found none in force: without an authorizer there are none.
         here = ctx.admin.acls()
-        plan, late = wide_deny(here, topic), _late(record, here, topic)
+        plan, late = wide_deny(here, topic), late_denies(record, here, topic)
         added = [asdict(a) for a in (*plan.bindings, *late)]
         data = ctx.intend(row, {"topic": topic, "acls_added": added, "notes": [*plan.notes, *map(_said, late)]})
     _create(ctx, added_by(data))

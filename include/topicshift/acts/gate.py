@@ -8,7 +8,7 @@ from datetime import datetime
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
-from topicshift.acts.fence import deny_of, new_writers
+from topicshift.acts.fence import deny_of, late_denies, new_writers
 from topicshift.acts.rehearsed import last_rehearsal
 from topicshift.core.checks.followers import strays
 from topicshift.core.drain.gate import Gate
@@ -74,11 +74,14 @@ def _stop_s(record: Record) -> float | None:
 
 def with_people(
     ctx: MigrationContext,
+    record: Record,
     gate: GateFact | Unknown,
     states: Sequence[ParticipantState] | Unknown,
     acls: Iterable[Acl] | Unknown,
 ) -> GateFact | Unknown:
     """The gate with whom the freeze would deny, and how long one dead instance could hold it up.
+
+    A DENY of an earlier freeze that a late request set is the next one's too, so those whom it holds are among them.
 
     Raises ``Refused`` where plan.json is not the plan that was accepted: that does not heal by waiting.
     """
@@ -90,6 +93,7 @@ def with_people(
     assert not isinstance(states, Unknown) and not isinstance(acls, Unknown)
     try:
         deny, new = deny_of(ctx, acls, states), new_writers(ctx, acls, states)
+        late = late_denies(record, acls, ctx.row.source)
     except Refused:
         raise
     except TopicshiftError as error:
@@ -101,6 +105,6 @@ def with_people(
     return replace(
         gate,
         forecast=forecast,
-        denied=tuple(a.principal for a in deny.bindings),
+        denied=tuple(sorted({a.principal for a in (*deny.bindings, *late)})),
         waits=(*gate.waits, *(f"{who}: {_NEW.format(source=ctx.row.source)}" for who in new)),
     )

@@ -315,7 +315,7 @@ class _Look:
 
     def _gate(self) -> GateFact | Unknown:
         """The gate, with what the freeze would take and whom it would deny."""
-        return with_people(self.ctx, *(self._answer(name) for name in ("gate", "producers", "acls")))
+        return with_people(self.ctx, self.record, *(self._answer(name) for name in ("gate", "producers", "acls")))
 
     def _fenced_since(self, proof: Mapping[str, Any]) -> bool:
         """Whether the source was fenced anew after this proof had read it."""
