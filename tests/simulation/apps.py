@@ -254,12 +254,14 @@ class ConsumerInstance(Instance):
         self.clean = True
         self.hand: list[tuple[str, str | None, int, Record]] = []
         """Records that it fetched before it stalled: the topic, its id then, the partition, the record."""
+        self.fetched = 0.0
 
     def stall(self, seconds: float) -> None:
         """It may stall with a batch in hand, which it works on when it wakes."""
         super().stall(seconds)
         if self.joined and self.topic is not None:
             topic_id = self.world.cluster.topic_id(self.topic)  # when it wakes, the name may be another topic's
+            self.fetched = self.world.kernel.now
             self.hand = [(self.topic, topic_id, p, r) for p in self.positions for r in self._poll(p)]
 
     @property
@@ -379,7 +381,7 @@ class ConsumerInstance(Instance):
         if bounds is not None and len(found) < BATCH and self.positions[partition] < bounds[1]:
             self.positions[partition], self.clean = bounds[1], False  # markers, and records of an aborted transaction
 
-    def _hand_over(self, topic: str, topic_id: str | None, partition: int, record: Record) -> None:
+    def _hand_over(self, topic: str, topic_id: str | None, partition: int, record: Record, **more: float) -> None:
         self.world.history.add(
             self.name,
             "deliver",
@@ -390,13 +392,14 @@ class ConsumerInstance(Instance):
             offset=record.offset,
             key=record.key,
             seq=record.seq,
+            **more,
         )
 
     def _work_off(self) -> None:
         hand, self.hand = self.hand, []
         for topic, topic_id, partition, record in hand:
             if self.positions.get(partition, -1) <= record.offset or topic != self.topic:
-                self._hand_over(topic, topic_id, partition, record)
+                self._hand_over(topic, topic_id, partition, record, fetched=self.fetched)
                 if partition in self.positions and topic == self.topic:
                     self.positions[partition] = record.offset + 1
 

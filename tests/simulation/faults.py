@@ -33,6 +33,9 @@ WRITES = frozenset(
 STALE = frozenset({"acls", "topic", "topic_names", "groups", "listing"})
 """Reads that any broker answers from its own, perhaps old, metadata."""
 
+LOOKS = frozenset({"acls", "read_all"})
+"""Reads of what outsiders take away: the history tells when each was answered in truth."""
+
 READ_KINDS = ("refused", "slow", "kill", "stall", "clock_step")
 WRITE_KINDS = ("refused", "lost", "late", "slow", "twice", "kill", "kill_after", "stall", "stall_after", "clock_step")
 
@@ -133,7 +136,7 @@ class Faulty:
             return real
         write = method in WRITES
         keys = self._injector.watched(self._name, method, write)
-        plain = not (write or method == "offsets" or (method in STALE and self._injector.has_stale))
+        plain = not (write or method == "offsets" or method in LOOKS or (method in STALE and self._injector.has_stale))
         if _is_async(getattr(real, "__func__", real)):
 
             async def later(*args: Any, **kwargs: Any) -> Any:
@@ -191,6 +194,8 @@ class Faulty:
             if method == "offsets":
                 whole = all(o.end is not None for o in result.values())
                 history.add(name, "saw", topic=args[0], complete=whole, began=began)
+            elif method in LOOKS:
+                history.add(name, "looked", method=method, began=began)
             return result
         if method not in ("take_seat", "leave_seat"):
             self.acted()

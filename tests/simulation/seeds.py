@@ -397,11 +397,21 @@ KEPT: dict[str, Scenario] = {
         ),
         moods=(Mood(86.76624634471207), Mood(7.2743450250587935), Mood(2.919144923234898), Mood(6.587065326349034)),
         approvals="auto",
+    ),
+    "a member sleeps with records in hand while its group goes to the target and back": Scenario(
+        2348,
+        Shape("producers_first", producers=1, groups=1, members=(2,)),
+        hands=(Hand("consumer_stall", 8.1, "", 227.0), Hand("rollback_asked", 6.0, "switch_consumer:g0")),
+        moods=(Mood(2.0),),
+    ),
     "a DENY of one freeze arrives before the go for the next": Scenario(
         2410,
         Shape("producers_first", producers=1, groups=1),
         (Fault("stall", "admin", "create_acls", 2, 190.0),),
         moods=(Mood(2.0),),
+    ),
+    "the target's ACL is removed between the last look and the end": Scenario(
+        6473, _SMALL, hands=(Hand("target_acl_removed", 6.74, "switch_consumer:g0"),), approvals="auto"
     ),
 }
 """What went wrong, and the scenario that shows it."""

@@ -137,6 +137,14 @@ def _rewound(s: Story) -> None:
     s.get(261.0, "old", 0, 1, 1)
 
 
+def _work_of_a_sleeper(s: Story) -> None:
+    """A member slept with a record in hand, another one read it, and after the way back the sleeper works on it."""
+    s.at(250.0, "outsider", "hand", hand="consumer_stall", did="g0-2", amount=20.0)
+    s.done(260.0, "back1.switch_consumer:g0")
+    s.at(270.0, "g0-2", "deliver", group="g0", topic="old", topic_id="A", partition=0, offset=1, key="k", seq=1,
+         fetched=250.0)  # fmt: skip
+
+
 def _stray(s: Story) -> None:
     s.send(15.6, "old", 0, 2, 50, who="stray", key="x")
 
@@ -286,10 +294,43 @@ def test_a_yes_to_another_plan_is_caught() -> None:
     assert "approval" in story.tell()
 
 
+def test_what_was_in_hand_before_the_way_back_is_no_rewind() -> None:
+    story = Story()
+    story.plants["late"] = _work_of_a_sleeper
+    assert "rewound" not in story.tell()
+
+
 def test_a_producer_left_stopped_is_caught() -> None:
     story = Story()
     story._late = lambda: story.at(125.0, "world", "healed")  # type: ignore[method-assign]
     assert "left_stopped" in story.tell()
+
+
+@pytest.mark.parametrize(("hand", "look"), [("target_acl_removed", "acls"), ("route_gone", "read_all")])
+@pytest.mark.parametrize(
+    ("at", "end", "broken"), [(121.0, 123.0, True), (119.0, 123.0, False), (124.0, 123.0, False), (119.0, 156.0, True)]
+)
+def test_what_an_outsider_takes_away_is_seen_by_a_look_before_the_end(
+    hand: str, look: str, at: float, end: float, broken: bool
+) -> None:
+    story = Story()
+
+    tried = {"topic": "new", "key": "z", "seq": 0, "app": "p0"}
+    lines: list[tuple[float, str, str, dict[str, Any]]] = [
+        (120.0, "outsider", "hand", {"hand": hand, "did": True, "amount": 0.0}),
+        (at, "run1.t", "looked", {"method": look, "began": at - 0.1}),
+        (end, "journal", "state", {"migration": "m1", "state": "done", "active": False}),
+        (160.0, "world", "healed", {}),
+        (140.0, "p0-1", "admitted", tried),
+        (220.0, "p0-1", "admitted", tried),
+    ]
+
+    def late() -> None:
+        for when, who, what, data in sorted(lines, key=lambda line: line[0]):
+            story.at(when, who, what, **data)
+
+    story._late = late  # type: ignore[method-assign]
+    assert ("left_stopped" in story.tell()) == broken
 
 
 @pytest.mark.parametrize(

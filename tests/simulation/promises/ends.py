@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import Event
-from tests.simulation.promises.facts import Facts, Violation, ended, forward, looked_after, required
+from tests.simulation.promises.facts import Facts, Violation, ended, forward, noticed, required
 
 
 def approved_as_shown(facts: Facts) -> Iterator[Violation]:
@@ -94,8 +94,9 @@ def producers_write(facts: Facts) -> Iterator[Violation]:
     quiet = next((e for e in facts.deeds if e.what == "quiet"), None)
     if healed is None or quiet is None or facts.end is None:
         return
+    taken = (("target_acl_removed", "acls"), ("route_gone", "read_all"))
     if facts.hand("source_deleted") or any(
-        not looked_after(facts, h.at) for h in facts.hand("target_acl_removed", "route_gone")
+        not noticed(facts, h, look) for hand, look in taken for h in facts.hand(hand)
     ):
         return
     writes = {e.who for e in facts.acked if healed.at <= e.at <= quiet.at}

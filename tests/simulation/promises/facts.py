@@ -54,7 +54,7 @@ class Facts:
         return [h for h in self.hands if h["hand"] in names and h["did"] is not False]
 
 
-_TRAFFIC = frozenset(("appended", "produce", "admitted", "deliver", "says", "saw"))
+_TRAFFIC = frozenset(("appended", "produce", "admitted", "deliver", "says", "saw", "looked"))
 
 
 def gather(history: History) -> Facts:
@@ -151,6 +151,20 @@ def looked_after(facts: Facts, at: float) -> bool:
         elif e.what == "row" and e["step"] == "create_target":
             (made.add if e["state"] != "undone" else made.discard)(e["migration"])
     return holder in made
+
+
+def noticed(facts: Facts, hand: Event, look: str) -> bool:
+    """Whether somebody looked after what a hand took away, and saw it by an answer to this call before the end.
+
+    One that comes between the last look and the end is seen by nobody, as one after the end is.
+    """
+    if not looked_after(facts, hand.at):
+        return False
+    until = ended(facts)
+    if until - hand.at > FRESH_S:
+        return True
+    looks = (e for e in facts.events if e.what == "looked" and e["method"] == look)
+    return any(hand.at <= e["began"] and e.at <= until for e in looks)
 
 
 def named(facts: Facts) -> bool:

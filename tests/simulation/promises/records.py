@@ -91,7 +91,10 @@ def own_duplicates(facts: Facts) -> Iterator[Violation]:
 
 
 def nobody_is_rewound(facts: Facts) -> Iterator[Violation]:
-    """A group that goes back gets no record of the source again, unless somebody reset its commits after that."""
+    """A group that goes back gets no record of the source again, unless somebody reset its commits after that.
+
+    A member that sleeps with a batch in hand works on it when it wakes, however long it slept: nobody was rewound.
+    """
     for group, events in facts.delivered.items():
         back = [
             e.at
@@ -104,7 +107,7 @@ def nobody_is_rewound(facts: Facts) -> Iterator[Violation]:
         before = {(e["topic_id"], e["partition"], e["offset"]) for e in events if e.at < back[0]}
         for e in events:
             again = (e["topic_id"], e["partition"], e["offset"]) in before
-            if again and e.at >= back[0] and e["topic"] == facts.source:
+            if again and e.get("fetched", e.at) >= back[0] and e["topic"] == facts.source:
                 yield Violation("rewound", f"group {group} went back, and got {e['key']}#{e['seq']} again", e.at)
 
 
