@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.e2e.small import Run
 
+from lab.airflow_api import AirflowError
 from lab.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -57,13 +58,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"source": "paymnts"}, "does not exist"),
     ({"sorce": "payments"}, "Did you mean `source`"),
     ({"source": "bad/name"}, "no topic name"),
-    ({"partitions": 0}, "partitions"),
     ({"kafka_conn_id": "nowhere"}, "nowhere"),
     ({"cutover": "producers_first"}, "Trigger topic_migration_producers_first with the same values"),
 ]
 
 
 def test_bad_input_gets_a_clear_error_and_leaves_nothing(stack: Stack) -> None:
+    with pytest.raises(AirflowError, match="param partitions: 0 is less than the minimum of 1"):
+        Run.start(stack.airflow, "topic_migration", {**SPEC, "partitions": 0})
     runs = [(Run.start(stack.airflow, "topic_migration", {**SPEC, **change}), said) for change, said in BAD]
     for run, said in runs:
         run.wait("failed", timeout=120)
