@@ -25,6 +25,7 @@ from topicshift_airflow.runtime import open_context, typed_failures
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
     from topicshift.acts.jobs import Job
+    from topicshift.core.engine.decision import Decision
     from topicshift.core.engine.view import Record
     from topicshift.ports import Verifier
 
@@ -58,15 +59,16 @@ class _MigrationJob(SparkJobOperator):
 
     def needed(self, ctx: MigrationContext, record: Record) -> bool:
         """Whether the job has to run. Raises ``Refused`` where something has to be done before it."""
-        from topicshift.acts.observe import observe
-        from topicshift.core.engine.engine import next_act
-
-        decision = next_act(observe(ctx, record))
+        decision = _decided(ctx, record)
         if decision.act is self.act:
             return True
-        if self.result_there(ctx, record):
+        if self.left_to_another(record, decision) or self.result_there(ctx, record):
             return False
         raise Refused(f"{self.act.value} is not what comes next: {decision.why}. Clear the tasks before this one.")
+
+    def left_to_another(self, record: Record, decision: Decision) -> bool:
+        """Whether what is decided is for a later task, which runs the job itself where it is wanted then."""
+        return False
 
     def result_there(self, ctx: MigrationContext, record: Record) -> bool:
         """Whether its result is evidence already."""
@@ -261,13 +263,16 @@ class OrderProof(_MigrationJob):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(job="order_proof", **kwargs)
 
-    def needed(self, ctx: MigrationContext, record: Record) -> bool:
-        """Whether the job has to run; not while the source has to be fenced anew first, which the last task does."""
-        return not _fence_first(ctx, record) and super().needed(ctx, record)
+    def left_to_another(self, record: Record, decision: Decision) -> bool:
+        """The last task fences the source anew, where it was written to, or may have been, since its last fence."""
+        from topicshift.core.engine.where import all_moved
+
+        return all_moved(record) and decision.rule in ("source_stood_still", "fenced_again")
 
     def excuse(self, ctx: MigrationContext) -> str:
         """Records that came to the source after its fence are contained."""
-        if not _fence_first(ctx, ctx.refresh()):
+        record = ctx.refresh()
+        if not self.left_to_another(record, _decided(ctx, record)):
             return ""
         return (
             "Records came to the source after its fence: the last task fences it anew, names them, and has the order "
@@ -311,12 +316,8 @@ class AssessImpact(SparkJobOperator):
         return {"result": str(path)}
 
 
-def _fence_first(ctx: MigrationContext, record: Record) -> bool:
-    """Whether every group is moved, and the source was written to, or may have been, since its last fence."""
+def _decided(ctx: MigrationContext, record: Record) -> Decision:
     from topicshift.acts.observe import observe
     from topicshift.core.engine.engine import next_act
-    from topicshift.core.engine.where import all_moved
 
-    if not all_moved(record):
-        return False
-    return next_act(observe(ctx, record)).rule in ("source_stood_still", "fenced_again")
+    return next_act(observe(ctx, record))
