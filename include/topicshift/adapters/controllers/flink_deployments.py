@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from topicshift.adapters.controllers.flink_deployment import Deployed, settings_of
 from topicshift.adapters.controllers.flink_deployment_able import unable
 from topicshift.adapters.controllers.flink_proof import Proof
-from topicshift.adapters.controllers.plain import PlainController, patiently
-from topicshift.adapters.rest import Ask
+from topicshift.adapters.controllers.flink_way import FlinkWay
 from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient
 from topicshift.core.flink.deployment import (
     Kept,
@@ -26,10 +24,10 @@ from topicshift.core.flink.deployment import (
 )
 from topicshift.core.flink.job import ENDED, Checkpoints
 from topicshift.core.kubernetes.workload import Json
-from topicshift.ports import Clock, ClusterAdmin, ControlContext, Participant, ParticipantState
+from topicshift.ports import ClusterAdmin, ControlContext, Participant, ParticipantState
 
 
-class Deployments(PlainController):
+class Deployments(FlinkWay[Deployed]):
     """Moves jobs that the Flink Kubernetes Operator runs, by their FlinkDeployment at the API server.
 
     Nothing is sent to a job itself, since its operator would start it again as its resource says. Each act is one write
@@ -39,17 +37,7 @@ class Deployments(PlainController):
     the resource says and its JobManager, reached through the API server, shows what the kind asks of every job.
     """
 
-    kind = "flink"
-    needs_person = False
-
-    def __init__(self, admin: ClusterAdmin, ask_of: Callable[[str], Ask], clock: Clock) -> None:
-        super().__init__(admin)
-        self._admin = admin
-        self._clock = clock
-        self._ask_of = cache(ask_of)
-
     def _access(self, who: Participant, ctx: ControlContext) -> Deployed:
-        """Called in the caller's own thread, since it reads the journal."""
         settings = settings_of(who)
         name = f"{settings.namespace}/{settings.deployment}"
         return Deployed.of(
@@ -64,15 +52,16 @@ class Deployments(PlainController):
         An API server or a JobManager that does not answer is asked again for a few seconds.
         """
         access = {p: self._access(p, ctx) for p in participants}
-        lines = self.lines_of(
-            participants, lambda p: patiently(p.name, lambda: unable(access[p], self._admin), self._clock)
-        )
+        lines = self._each_unable(access)
         paths = [a.path for a in access.values()]
         return lines + [
             f"{p.name}: {a.name} is declared more than once; it is stopped and started as one"
             for p, a in access.items()
             if paths.count(a.path) > 1
         ]
+
+    def _unable(self, access: Deployed) -> list[str]:
+        return unable(access, self._admin)
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -120,33 +109,14 @@ class Deployments(PlainController):
 
     # --------------------------------------------------------------------------------------------- observing
 
-    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
-        """One state for each participant; what its API server, its JobManager or Kafka does not tell is unknown."""
-        access = {p: self._access(p, ctx) for p in participants}
+    def _seen(self, access: Deployed, group: ParticipantState | None) -> ParticipantState:
+        return Look(access, self._admin, group).state()
 
-        def looked(who: Participant, group: ParticipantState | None) -> ParticipantState:
-            try:
-                return Look(access[who], self._admin, group).state()
-            except TopicshiftError as error:
-                return ParticipantState(who, "unknown", None, reason=str(error))
-
-        return self.beside_groups(ctx, participants, looked)
-
-    def checkpoints(
-        self, ctx: ControlContext, participants: Sequence[Participant]
-    ) -> dict[str, Checkpoints | TopicshiftError]:
-        """Those of the job that each has now; an error for one that could not be read, or that does not run."""
-        access = {p: self._access(p, ctx) for p in participants}
-
-        def read(who: Participant) -> Checkpoints | TopicshiftError:
-            try:
-                seen = Shown.of(access[who].thing())
-                return access[who].checkpoints(seen.jid) if seen.runs else NotFound(f"it is {seen.text()}")
-            except TopicshiftError as error:
-                return error
-
-        found = self.side_by_side(participants, read)
-        return {p.name: told for p, told in zip(participants, found, strict=True)}
+    def _checkpoints_now(self, access: Deployed) -> Checkpoints:
+        seen = Shown.of(access.thing())
+        if not seen.runs:
+            raise NotFound(f"it is {seen.text()}")
+        return access.checkpoints(seen.jid)
 
 
 def _checkpoints(access: Deployed) -> str:
@@ -244,7 +214,7 @@ class Look(Proof):
         if not (seen.runs and seen.seen) or topic is None:
             return self._state("unknown", topic, f"it is {seen.text()}")
         why = self.not_there(access.job(seen), topic)
-        return self._state("unknown" if why else "running", topic, why or self._beside(seen), seen.jid)
+        return self._state("unknown" if why else "running", topic, why or self.beside_before(seen.jid), seen.jid)
 
     def _suspended(self, seen: Shown, kept: Kept | None, topic: str | None) -> ParticipantState:
         on = self._access.on(seen)
@@ -256,7 +226,3 @@ class Look(Proof):
         if seen.job not in ENDED or on is None:
             return self._state("unknown", on, f"it is {seen.text()}, which is no end")
         return self.standing(on, topic, self._access.name)
-
-    def _beside(self, seen: Shown) -> str:
-        before = [str(t["checkpoints"]) for t in self._access.told if t.get("moment") == "stop"]
-        return f"{self._access.checkpoints(seen.jid).text()} (before: {before[-1]})" if before else ""

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
 from topicshift.adapters.controllers.flink_able import unable
 from topicshift.adapters.controllers.flink_access import MOST_TRIES, Access, Seen, Snapshot, settings_of
 from topicshift.adapters.controllers.flink_look import Look
-from topicshift.adapters.controllers.plain import PlainController, patiently
-from topicshift.adapters.rest import Ask
+from topicshift.adapters.controllers.flink_way import FlinkWay
 from topicshift.core.errors import (
     AccessDenied,
     NotFound,
     Refused,
-    TopicshiftError,
     Transient,
     Unreadable,
 )
 from topicshift.core.flink import ids
 from topicshift.core.flink.job import Checkpoints, Job
-from topicshift.ports import Clock, ClusterAdmin, ControlContext, Participant, ParticipantState
+from topicshift.ports import ControlContext, Participant, ParticipantState
 
 SAVES_S = 8.0
 """So long a stop waits for its savepoint, in seconds, so that where it is stands in the audit trail at once."""
 
 
-class JarJobs(PlainController):
+class JarJobs(FlinkWay[Access]):
     """Moves jobs by the REST interface of their JobManager: stopped with a savepoint, started from it elsewhere.
 
     A JobManager knows a job by its id alone, and forgets one that has ended. So the ids of savepoints and of the jobs
@@ -38,17 +35,7 @@ class JarJobs(PlainController):
     complete and, of a consumer, its group has committed in every partition that holds records.
     """
 
-    kind = "flink"
-    needs_person = False
-
-    def __init__(self, admin: ClusterAdmin, ask_of: Callable[[str], Ask], clock: Clock) -> None:
-        super().__init__(admin)
-        self._admin = admin
-        self._clock = clock
-        self._ask_of = cache(ask_of)
-
     def _access(self, who: Participant, ctx: ControlContext) -> Access:
-        """Called in the caller's own thread, since it reads the journal."""
         settings = settings_of(who)
         told = [t for t in ctx.told(who.name) if t.get("flink") == settings.job]
         return Access(self._ask_of(settings.connection), who, ctx, told)
@@ -60,16 +47,16 @@ class JarJobs(PlainController):
 
         A JobManager that does not answer is asked again for a few seconds.
         """
-        access = {p: self._access(p, ctx) for p in participants}
-        lines = self.lines_of(
-            participants, lambda p: patiently(p.name, lambda: unable(access[p], self._admin), self._clock)
-        )
+        lines = self._each_unable({p: self._access(p, ctx) for p in participants})
         jobs = [(settings_of(p).connection, settings_of(p).job) for p in participants]
         return lines + [
             f"{p.name}: job {job[1]!r} is declared more than once; it is stopped and started as one"
             for p, job in zip(participants, jobs, strict=True)
             if jobs.count(job) > 1
         ]
+
+    def _unable(self, access: Access) -> list[str]:
+        return unable(access, self._admin)
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -224,33 +211,14 @@ class JarJobs(PlainController):
 
     # --------------------------------------------------------------------------------------------- observing
 
-    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
-        """One state for each participant; what its JobManager or Kafka does not tell is unknown."""
-        access = {p: self._access(p, ctx) for p in participants}
+    def _seen(self, access: Access, group: ParticipantState | None) -> ParticipantState:
+        return Look(access, self._admin, group).state()
 
-        def looked(who: Participant, group: ParticipantState | None) -> ParticipantState:
-            try:
-                return Look(access[who], self._admin, group).state()
-            except TopicshiftError as error:
-                return ParticipantState(who, "unknown", None, reason=str(error))
-
-        return self.beside_groups(ctx, participants, looked)
-
-    def checkpoints(
-        self, ctx: ControlContext, participants: Sequence[Participant]
-    ) -> dict[str, Checkpoints | TopicshiftError]:
-        """Those of the job that each has now; an error for one that could not be read, or of which no job lives."""
-        access = {p: self._access(p, ctx) for p in participants}
-
-        def read(who: Participant) -> Checkpoints | TopicshiftError:
-            try:
-                job = access[who].one(access[who].seen())
-                return NotFound("no job of it runs") if job is None else access[who].checkpoints(job.jid)
-            except TopicshiftError as error:
-                return error
-
-        found = self.side_by_side(participants, read)
-        return {p.name: told for p, told in zip(participants, found, strict=True)}
+    def _checkpoints_now(self, access: Access) -> Checkpoints:
+        job = access.one(access.seen())
+        if job is None:
+            raise NotFound("no job of it runs")
+        return access.checkpoints(job.jid)
 
 
 def _kept(found: Snapshot) -> Mapping[str, Any]:

@@ -64,14 +64,10 @@ class Look(Proof):
         if not started:
             return self._state("running", on, failed or ("" if job.state == "RUNNING" else job.text()), job.jid)
         why = self.not_there(job, on)
-        return self._state("unknown" if why else "running", on, why or failed or self._beside(job), job.jid)
+        return self._state("unknown" if why else "running", on, why or failed or self.beside_before(job.jid), job.jid)
 
     def _not_yet(self, job: Job, on: str) -> str:
         return self._narrow_text(job) if self.narrow(job, on) else ""
-
-    def _beside(self, job: Job) -> str:
-        before = [str(t["checkpoints"]) for t in self._access.told if t.get("moment") == "stop"]
-        return f"{self._access.checkpoints(job.jid).text()} (before: {before[-1]})" if before else ""
 
     # ------------------------------------------------------------------------------------------------- parallelism
 

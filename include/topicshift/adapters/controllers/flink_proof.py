@@ -23,6 +23,11 @@ class Proof:
         who = self._job_of.who
         return ParticipantState(who, status, topic, (InstanceState(instance or who.name, status, topic, None),), why)
 
+    def beside_before(self, jid: str) -> str:
+        """Its checkpoints now, and what they were before it was stopped; empty where it was not."""
+        before = [str(t["checkpoints"]) for t in self._job_of.told if t.get("moment") == "stop"]
+        return f"{self._job_of.checkpoints(jid).text()} (before: {before[-1]})" if before else ""
+
     def not_there(self, job: Job, on: str) -> str:
         """Why a job that was started has not arrived; empty where it has."""
         return (
