@@ -127,6 +127,18 @@ class Namespace:
             assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}"
             time.sleep(0.05)
 
+    def acted(self, act: Callable[[], None], what: str) -> None:
+        """As the engine does: again, while it cannot be done now."""
+
+        def tried() -> bool:
+            try:
+                act()
+            except Transient:
+                return False
+            return True
+
+        self.until(tried, what)
+
     def close(self) -> None:
         """End every pod, and the namespace."""
         self.kubelet.stop()

@@ -100,17 +100,8 @@ class Place:
         )
 
     def act(self, name: str, topic: str = "") -> None:
-        """As the engine does: again, while it cannot be done now."""
-
-        def tried() -> bool:
-            act = getattr(self.controller, name)
-            try:
-                act(self.ctx, [self.who], *([topic] if topic else []))
-            except Transient:
-                return False
-            return True
-
-        self.shop.until(tried, f"{name} {topic}")
+        more = [topic] if topic else []
+        self.shop.acted(lambda: getattr(self.controller, name)(self.ctx, [self.who], *more), f"{name} {topic}")
 
     def to(self, topic: str) -> None:
         self.act("stop")

@@ -141,16 +141,7 @@ class Place:
         self.shop.keep(self.path)
 
     def act(self, name: str, *topic: str) -> None:
-        """As the engine does: again, while it cannot be done now."""
-
-        def tried() -> bool:
-            try:
-                getattr(self.controller, name)(self.ctx, [self.who], *topic)
-            except Transient:
-                return False
-            return True
-
-        self.shop.until(tried, f"{name} {topic}")
+        self.shop.acted(lambda: getattr(self.controller, name)(self.ctx, [self.who], *topic), f"{name} {topic}")
 
     def to(self, topic: str) -> None:
         """Stopped, pointed and started, again until it has arrived."""

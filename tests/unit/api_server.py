@@ -15,6 +15,7 @@ from airflow.api_fastapi.core_api import security
 from airflow.models import DagModel
 from fastapi.testclient import TestClient
 
+from topicshift.adapters.journal import SqlJournal
 from topicshift_airflow import runtime
 from topicshift_airflow.web import app
 
@@ -45,6 +46,18 @@ def serve(home: Path, monkeypatch: pytest.MonkeyPatch, rights: type[SimpleAuthMa
     monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", rights)
     monkeypatch.setattr(DagModel, "get_team_name", staticmethod(lambda _: None))
     monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", staticmethod(dict.fromkeys))
+
+
+@contextmanager
+def journal_served(
+    home: Path, monkeypatch: pytest.MonkeyPatch, rights: Mapping[str, set[Right]]
+) -> Iterator[SqlJournal]:
+    """The journal behind the pages, whose users have these rights."""
+    serve(home, monkeypatch, rights_of(rights))
+    opened = runtime.open_journal()
+    assert isinstance(opened, SqlJournal)
+    yield opened
+    opened.close()
 
 
 @contextmanager

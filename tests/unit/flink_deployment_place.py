@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from tests.unit.flink_place import GROUP, SOURCE, TARGET, words
+from tests.unit.flink_place import GROUP, SOURCE, JobsPlace, words
 
 from topicshift.adapters.controllers.flink import FlinkController
 from topicshift.core.flink.deployment import path_of
 from topicshift.core.kubernetes.workload import Json, differing
-from topicshift.ports import ControlContext, Participant, ParticipantState
+from topicshift.ports import Participant
 from topicshift.testing.fake_flink import FakeJob, FakeJobManager
 from topicshift.testing.fake_flink_operator import FakeFlinkOperator
-from topicshift.testing.fake_journal import ManualClock
 from topicshift.testing.fake_kubernetes import FakeApiServer
-from topicshift.testing.fakes import FakeCluster
 
 SHOP = "shop"
 SCORER, INTAKE = path_of(SHOP, "scorer"), path_of(SHOP, "intake")
@@ -69,62 +66,30 @@ class Cluster:
 
     def job(self, name: str = "scorer") -> FakeJob:
         """The one that was started last."""
-        return [j for j in self.manager.jobs.values() if j.name == name][-1]
+        return self.manager.job(name)
 
     def live(self) -> list[str]:
         """Names of jobs that run."""
-        return sorted(j.name for j in self.manager.jobs.values() if j.state == "RUNNING")
+        return self.manager.live()
 
 
-class Place(Cluster):
+class Place(Cluster, JobsPlace):
     """Both jobs run on the source."""
 
+    scorer = scorer
+
     def __init__(self) -> None:
-        super().__init__()
-        self.now_ms = 5
-        self.cluster = FakeCluster(now_ms=lambda: self.now_ms)
-        self.cluster.create_topic(SOURCE, 3, 1, {})
-        self.cluster.create_topic(TARGET, 6, 1, {})
-        self.cluster.commit(GROUP, SOURCE, dict.fromkeys(range(3), 0))
-        self.clock = ManualClock()
-        self.trail: list[dict[str, Any]] = []
-        self.ctx = ControlContext("m", SOURCE, TARGET, 1, say=self.say, told=self.told)
+        Cluster.__init__(self)
+        JobsPlace.__init__(self)
         self.session = FakeJobManager(words)
         at = {"kubernetes_default": self.api, "flink_default": self.session}
         self.controller = FlinkController(self.cluster, at.__getitem__, self.clock)
         self.before = deepcopy(self.api.objects)
 
-    def say(self, name: str, data: Mapping[str, Any]) -> None:
-        self.trail.append({"name": name, **data})
-
-    def told(self, name: str) -> list[dict[str, Any]]:
-        return [t for t in self.trail if t["name"] == name]
-
-    def able(self, who: Participant = scorer) -> str:
-        return "\n".join(self.controller.can_i(self.ctx, [who]))
-
-    def state(self, who: Participant = scorer) -> ParticipantState:
-        (found,) = self.controller.observe(self.ctx, [who])
-        return found
-
-    def where(self, who: Participant = scorer) -> tuple[str, str | None]:
-        found = self.state(who)
-        return found.status, found.topic
-
-    def stand(self, *who: Participant) -> None:
-        self.controller.stop(self.ctx, who or [scorer])
-
     def go(self, topic: str, *who: Participant) -> None:
         """Pointed and started, and put back once it runs."""
-        self.controller.point(self.ctx, who or [scorer], topic)
-        for _ in range(2):
-            self.controller.start(self.ctx, who or [scorer])
-
-    def moved(self, *who: Participant) -> None:
-        """Stopped, and started on the target at the group's offsets."""
-        self.stand(*who)
-        self.cluster.commit(GROUP, TARGET, dict.fromkeys(range(6), 0))
-        self.go(TARGET, *who)
+        super().go(topic, *who)
+        self.controller.start(self.ctx, who or [self.scorer])
 
     def differs(self) -> dict[str, Any]:
         """Every field of both objects that is not as it was, but for the status."""

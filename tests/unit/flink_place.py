@@ -36,8 +36,11 @@ scorer = Participant("scorer", "consumer", "flink", GROUP, None, told("scorer"),
 intake = Participant("intake", "producer", "flink", settings=writes("intake"))
 
 
-class Place:
-    """Both jobs run on the source."""
+class JobsPlace:
+    """A cluster with both topics, an audit trail, and the controller that a subclass makes, with its own ``scorer``."""
+
+    controller: FlinkController
+    scorer: Participant
 
     def __init__(self) -> None:
         self.now_ms = 5
@@ -46,17 +49,8 @@ class Place:
         self.cluster.create_topic(TARGET, 6, 1, {})
         self.cluster.commit(GROUP, SOURCE, dict.fromkeys(range(3), 0))
         self.clock = ManualClock()
-        self.manager = FakeJobManager(words)
-        self.manager.upload(JAR)
-        self.first = self.manager.submit("a" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
-        self.other = self.manager.submit("b" * 32, ["intake", "intake-in", SOURCE], 2)
         self.trail: list[dict[str, Any]] = []
         self.ctx = ControlContext("m", SOURCE, TARGET, 1, say=self.say, told=self.told)
-        self.controller = self.new()
-
-    def new(self) -> FlinkController:
-        """A controller of another process."""
-        return FlinkController(self.cluster, lambda _: self.manager, self.clock)
 
     def say(self, name: str, data: Mapping[str, Any]) -> None:
         self.trail.append({"name": name, **data})
@@ -64,34 +58,52 @@ class Place:
     def told(self, name: str) -> list[dict[str, Any]]:
         return [t for t in self.trail if t["name"] == name]
 
-    def able(self, who: Participant = scorer) -> str:
-        return "\n".join(self.controller.can_i(self.ctx, [who]))
+    def able(self, who: Participant | None = None) -> str:
+        return "\n".join(self.controller.can_i(self.ctx, [who or self.scorer]))
 
-    def state(self, who: Participant = scorer) -> ParticipantState:
-        (found,) = self.controller.observe(self.ctx, [who])
+    def state(self, who: Participant | None = None) -> ParticipantState:
+        (found,) = self.controller.observe(self.ctx, [who or self.scorer])
         return found
 
-    def where(self, who: Participant = scorer) -> tuple[str, str | None]:
+    def where(self, who: Participant | None = None) -> tuple[str, str | None]:
         found = self.state(who)
         return found.status, found.topic
 
-    def job(self, name: str = "scorer") -> FakeJob:
-        """The one that was started last."""
-        return [j for j in self.manager.jobs.values() if j.name == name][-1]
-
     def stand(self, *who: Participant) -> None:
-        self.controller.stop(self.ctx, who or [scorer])
+        self.controller.stop(self.ctx, who or [self.scorer])
 
     def go(self, topic: str, *who: Participant) -> None:
         """Pointed and started."""
-        self.controller.point(self.ctx, who or [scorer], topic)
-        self.controller.start(self.ctx, who or [scorer])
+        self.controller.point(self.ctx, who or [self.scorer], topic)
+        self.controller.start(self.ctx, who or [self.scorer])
 
     def moved(self, *who: Participant) -> None:
         """Stopped, and started on the target at the group's offsets."""
         self.stand(*who)
         self.cluster.commit(GROUP, TARGET, dict.fromkeys(range(6), 0))
         self.go(TARGET, *who)
+
+
+class Place(JobsPlace):
+    """Both jobs run on the source."""
+
+    scorer = scorer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = FakeJobManager(words)
+        self.manager.upload(JAR)
+        self.first = self.manager.submit("a" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
+        self.other = self.manager.submit("b" * 32, ["intake", "intake-in", SOURCE], 2)
+        self.controller = self.new()
+
+    def new(self) -> FlinkController:
+        """A controller of another process."""
+        return FlinkController(self.cluster, lambda _: self.manager, self.clock)
+
+    def job(self, name: str = "scorer") -> FakeJob:
+        """The one that was started last."""
+        return self.manager.job(name)
 
     def open(self, name: str, topic: str, began_ms: int = 5) -> FakeTransaction:
         """A transaction that is open."""

@@ -56,10 +56,10 @@ class Streaming(KindWorld):
         return super().context(*args, **how)
 
     def job(self, name: str) -> FakeJob:
-        return [j for j in self.manager.jobs.values() if j.name == name][-1]
+        return self.manager.job(name)
 
     def live(self) -> list[str]:
-        return sorted(j.name for j in self.manager.jobs.values() if j.state == "RUNNING")
+        return self.manager.live()
 
     def differs(self) -> dict[str, Any]:
         """Every field of every job that is not as before."""

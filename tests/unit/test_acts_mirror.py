@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.ways import ALL, OwnOffsetsWorld, killed_at, killed_at_each_effect
 from tests.unit.world import SOURCE, TARGET, _quietly
 
-from topicshift.acts.context import MigrationContext
 from topicshift.adapters.controllers.connect import ConnectController
-from topicshift.adapters.readers import evidence_source
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import NotFound, PreflightFailed
 from topicshift.core.policy.model import Installation
@@ -31,12 +29,13 @@ MIRROR = {
 }
 
 
-class Mirrored(KindWorld):
+class Mirrored(OwnOffsetsWorld):
     """A migration with a mirror, a group on the route, and producers that a hook and the route move."""
 
     group = GROUP
 
     def __init__(self, **changes: Any) -> None:
+        self.ask_of = lambda _: self.asked
         self.worker = self.fake = FakeConnectWorker(cluster_id="another")
         self.worker.logs = self.logs
         dr = {"name": "dr", "group": GROUP, "kind": "connect", "settings": {"connector": "dr", "mirror": True}}
@@ -61,22 +60,6 @@ class Mirrored(KindWorld):
             return {p: (o.log_start or 0, o.end or 0) for p, o in _quietly(self.cluster, topic).items()}
         except NotFound:
             return {}
-
-    def join(self, group: str, topic: str) -> None:
-        if group != GROUP:
-            super().join(group, topic)
-
-    def drain(self, group: str, topic: str = SOURCE) -> None:
-        if group != GROUP:
-            super().drain(group, topic)
-
-    def context(self, *args: Any, **kwargs: Any) -> MigrationContext:
-        """With its offsets as evidence, as the product has them."""
-        ctx = super().context(*args, **kwargs)
-        ctx.ports.reader_evidence = lambda spec, consumer: evidence_source(
-            [r.model_dump(mode="json") for r in spec.readers_of(consumer)], spec.source, ask_of=lambda _: self.asked
-        )
-        return ctx
 
     def asked(self, method: str, path: str, body: Any = None) -> Any:
         """Asked for evidence, in a thread of its own, which no kill ends alone."""

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
+from tests.unit.ways import ALL, OwnOffsetsWorld, killed_at, killed_at_each_effect
 from tests.unit.world import SOURCE, TARGET, _quietly
 
-from topicshift.acts.context import MigrationContext
 from topicshift.adapters.controllers.spark_streaming import SparkStreamingController
-from topicshift.adapters.readers import evidence_source
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import PreflightFailed
 from topicshift.testing.fake_spark import FakeQuery
@@ -24,7 +22,7 @@ GROUP = "stats-g"
 HOME = tempfile.TemporaryDirectory()
 
 
-class Streamed(KindWorld):
+class Streamed(OwnOffsetsWorld):
     """A migration with a streaming query, a group on the route, and a producer that a hook moves."""
 
     group = GROUP
@@ -58,22 +56,6 @@ class Streamed(KindWorld):
 
     def ends(self, topic: str) -> dict[int, int]:
         return {p: o.end or 0 for p, o in _quietly(self.cluster, topic).items()}
-
-    def join(self, group: str, topic: str) -> None:
-        if group != GROUP:
-            super().join(group, topic)
-
-    def drain(self, group: str, topic: str = SOURCE) -> None:
-        if group != GROUP:
-            super().drain(group, topic)
-
-    def context(self, *args: Any, **kwargs: Any) -> MigrationContext:
-        """With its checkpoint as evidence, as the product has it."""
-        ctx = super().context(*args, **kwargs)
-        ctx.ports.reader_evidence = lambda spec, consumer: evidence_source(
-            [r.model_dump(mode="json") for r in spec.readers_of(consumer)], spec.source
-        )
-        return ctx
 
     def read_once(self) -> None:
         """It has read every record of both topics once."""

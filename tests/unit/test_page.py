@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.api_server import READS, TRIGGERS, Right, logged_in, rights_of, serve
+from tests.unit.api_server import READS, TRIGGERS, Right, journal_served, logged_in
 from tests.unit.page_world import REQUIRED, change, drain_progress, keep, publish, renamed
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
@@ -32,7 +32,6 @@ from topicshift.cli import cli
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Unreadable
 from topicshift.core.page.listing import Wanted
-from topicshift_airflow import runtime
 from topicshift_airflow.page import data
 from topicshift_airflow.page.view import rendered
 from topicshift_airflow.web import app
@@ -48,11 +47,8 @@ RIGHTS: dict[str, set[Right]] = {
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJournal]:
-    serve(tmp_path, monkeypatch, rights_of(RIGHTS))
-    opened = runtime.open_journal()
-    assert isinstance(opened, SqlJournal)
-    yield opened
-    opened.close()
+    with journal_served(tmp_path, monkeypatch, RIGHTS) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
-from tests.unit.api_server import READS, TRIGGERS, Right, logged_in, rights_of, serve
+from tests.unit.api_server import READS, TRIGGERS, Right, journal_served, logged_in
 from tests.unit.page_world import keep, leave_draft
 from tests.unit.test_draft import on_route
 from tests.unit.test_names_fuzzed import anything
@@ -24,7 +24,6 @@ from topicshift.core.errors import Unreadable
 from topicshift.core.page.drafts import draft_seen, latest
 from topicshift.core.plan.draft import Draft
 from topicshift.core.spec.form import form_fields, spec_from_form
-from topicshift_airflow import runtime
 from topicshift_airflow.links import ASSESSMENT
 from topicshift_airflow.page import start
 from topicshift_airflow.page.view import rendered
@@ -44,11 +43,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlJournal]:
-    serve(tmp_path, monkeypatch, rights_of(RIGHTS))
-    opened = runtime.open_journal()
-    assert isinstance(opened, SqlJournal)
-    yield opened
-    opened.close()
+    with journal_served(tmp_path, monkeypatch, RIGHTS) as opened:
+        yield opened
 
 
 @pytest.fixture

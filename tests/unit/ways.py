@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import pytest
 from tests.unit.world import SOURCE, TARGET, Killed, World
 
+from topicshift.acts.context import MigrationContext
+from topicshift.adapters.readers import evidence_source
 from topicshift.core.engine.engine import Wanted
 from topicshift.core.engine.words import Step
 
@@ -69,6 +71,29 @@ class KindWorld(World):
                 raise Killed
 
         self.fake.on_call = burn
+
+
+class OwnOffsetsWorld(KindWorld):
+    """A world whose consumer keeps offsets of its own: its group is in the spec alone, and evidence tells of it."""
+
+    ask_of: Any = None
+    """What asks the service that has the offsets, by the name of its connection; None where they lie in files."""
+
+    def join(self, group: str, topic: str) -> None:
+        if group != self.group:
+            super().join(group, topic)
+
+    def drain(self, group: str, topic: str = SOURCE) -> None:
+        if group != self.group:
+            super().drain(group, topic)
+
+    def context(self, *args: Any, **kwargs: Any) -> MigrationContext:
+        """With its offsets as evidence, as the product has them."""
+        ctx = super().context(*args, **kwargs)
+        ctx.ports.reader_evidence = lambda spec, consumer: evidence_source(
+            [r.model_dump(mode="json") for r in spec.readers_of(consumer)], spec.source, ask_of=self.ask_of
+        )
+        return ctx
 
 
 W = TypeVar("W", bound=KindWorld)

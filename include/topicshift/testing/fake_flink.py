@@ -69,6 +69,14 @@ class FakeJobManager:
 
     # ------------------------------------------------------------------------------------------------- the world
 
+    def job(self, name: str) -> FakeJob:
+        """The one of this name that was started last."""
+        return [j for j in self.jobs.values() if j.name == name][-1]
+
+    def live(self) -> list[str]:
+        """Names of the jobs that run."""
+        return sorted(j.name for j in self.jobs.values() if j.state == "RUNNING")
+
     def upload(self, name: str, entry: str = "Job") -> str:
         """A jar."""
         self._now += 1
