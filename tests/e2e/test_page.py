@@ -103,7 +103,7 @@ def give(dialog: Locator, reason: str) -> str:
 def test_a_person_follows_a_migration_and_ends_it_from_the_page(
     ui: Ui, stack: Stack, seen: Seen, pictures: Path
 ) -> None:
-    topic = Topic(stack, "refunds", "refunds-ledger").make()
+    topic = Topic(stack, "credits", "credits-ledger").make()
     run = Run.start(stack.airflow, DAG, topic.values(approvals_plan="required", freeze_budget="120s"))
     option = run.question("approve.plan")["options"][0]
     journal = SqlJournal(stack.journal_url)
@@ -136,7 +136,7 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
 
 def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: Stack) -> None:
     """From a topic's name alone to a run with the draft's values; who may only read is offered nothing."""
-    topic = Topic(stack, "invoices", "invoices-ledger").make()
+    topic = Topic(stack, "dues", "dues-ledger").make()
     page = opened(ui, "start")
     page.get_by_label("Topic", exact=True).fill(topic.name)
     page.get_by_role("button", name="Look", exact=True).click()
@@ -173,7 +173,7 @@ def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
     for dag in (DAG, "topic_assessment"):
         forged = """async dag => (await fetch(`/api/v2/dags/${dag}/dagRuns`, {method: 'POST',
             headers: {'Content-Type': 'application/json'},
-            body: JSON.stringify({logical_date: null, conf: {source: 'invoices'}})})).status"""
+            body: JSON.stringify({logical_date: null, conf: {source: 'dues'}})})).status"""
         assert page.evaluate(forged, dag) == 403
     page.context.close()
 
@@ -191,10 +191,10 @@ def asked_and_answered(ui: Ui, run: Run, migration: str, option: str) -> None:
     expect(ui.page).to_have_url(re.compile(f"/plugin/topic-migrations/topicshift/migrations/{migration}"))
     one.get_by_role("link", name="Answer in Airflow").click()
     expect(ui.page).to_have_url(re.compile(r"/dags/topic_migration/runs/.*required_actions"))
-    expect(ui.page.locator("body")).to_contain_text("Move refunds")
+    expect(ui.page.locator("body")).to_contain_text("Move credits")
     ui.open_run(run.dag_id, run.run_id)
     ui.page.get_by_role("link", name=TAB, exact=True).click()
-    expect(inside(ui, TAB).locator("h1")).to_contain_text("refunds → refunds-v2")
+    expect(inside(ui, TAB).locator("h1")).to_contain_text("credits → credits-v2")
     ui.answer(run.dag_id, run.run_id, "approve.plan", option)
 
 
@@ -256,7 +256,7 @@ def without_rights(ui: Ui, stack: Stack, migration: str) -> None:
     assert page.locator("dialog").count() == 0
     forged = """async () => (await fetch('/api/v2/dags/topic_control/dagRuns', {method: 'POST',
         headers: {'Content-Type': 'application/json'},
-        body: JSON.stringify({logical_date: null, conf: {migration: 'refunds', order: 'abort'}})})).status"""
+        body: JSON.stringify({logical_date: null, conf: {migration: 'credits', order: 'abort'}})})).status"""
     assert page.evaluate(forged) == 403
     page.context.clear_cookies()
     assert page.request.get(f"{ui.url}/topicshift/migrations/{migration}").status == 401
