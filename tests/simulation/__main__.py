@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from . import mutants, quick, report
 from .campaign import Tally, campaign
+from .kept import Kept, commit_of_the_product
 from .minimise import same_rule, smaller, story
 from .run import simulate
 from .scenario import Wish, draw
+
+SAID_EVERY_S = 30.0
+"""How often a long campaign says how far it is."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bound", type=int, default=10_000, help="with --mutants: at most so many seeds each")
     parser.add_argument("--only", default="", help="with --mutants: only those whose name holds this text")
     parser.add_argument("--report", default="", metavar="FILE", help="write what was found as Markdown, too")
+    parser.add_argument("--keep", default="", metavar="FOLDER", help="keep what is found, and go on from there")
     parser.add_argument("--stories", type=int, default=2, help="so many failing seeds are made small and told")
     args = parser.parse_args(argv)
     wish = Wish(order=args.order, calm=args.calm)
@@ -40,13 +46,44 @@ def main(argv: list[str] | None = None) -> int:
             for seed in range(args.first, args.first + args.seeds):
                 print(story(simulate(draw(seed, wish)), lines=400))
         return 0
-    tally = campaign(args.first, args.seeds, wish=wish, jobs=args.jobs, mutant=args.mutant)
+    kept = _kept(args.keep, wish, args.mutant)
+    told = _Progress(args.seeds)
+    tally = campaign(args.first, args.seeds, wish=wish, jobs=args.jobs, mutant=args.mutant, kept=kept, told=told)
     print(f"seeds {args.first} to {args.first + args.seeds - 1}")
     print("\n".join(tally.lines()))
     if args.report:
         Path(args.report).write_text(report.seeds(args.first, args.seeds, tally))
     _tell(tally, wish, args.mutant, args.stories)
     return 3 if tally.failed else 0
+
+
+def _kept(folder: str, wish: Wish, mutant: str) -> Kept | None:
+    """What was found on this commit before; nothing is kept of files that no commit holds."""
+    commit = commit_of_the_product() if folder else ""
+    if folder and not commit:
+        print("Files differ from the commit that is checked out: what is found is not kept.", file=sys.stderr)
+    return Kept(Path(folder) / f"{commit}.jsonl", wish, mutant) if commit else None
+
+
+class _Progress:
+    """Says on stderr, twice a minute, how far a campaign is."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self._said = time.monotonic()
+
+    def __call__(self, tally: Tally) -> None:
+        now = time.monotonic()
+        if now - self._said < SAID_EVERY_S:
+            return
+        self._said = now
+        left_s = (self._seeds - tally.runs) * tally.wall_s / (tally.runs - tally.before)
+        failed = ", ".join(str(seed) for seed in sorted(tally.failed)) or "none"
+        print(
+            f"{tally.runs} of {self._seeds} seeds; broke a promise: {failed}; about {left_s / 60:.0f} min left",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _tell(tally: Tally, wish: Wish, mutant: str, stories: int) -> None:

@@ -7,8 +7,10 @@ import multiprocessing
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from . import mutants, quick
 from .run import simulate
@@ -29,6 +31,8 @@ class Tally:
     failed: dict[int, str] = field(default_factory=dict)
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    before: int = 0
+    """So many of the runs are kept from an earlier campaign, and took none of this one's time."""
 
     def add(self, other: Tally) -> None:
         """Add another range."""
@@ -42,10 +46,11 @@ class Tally:
 
     def lines(self) -> list[str]:
         """The figures, for a person."""
-        rate = self.runs / (self.wall_s or 1.0) * 60
+        rate = (self.runs - self.before) / (self.wall_s or 1.0) * 60
+        kept = f" ({self.before} of them kept from before)" if self.before else ""
         by_cpu = self.runs / (self.cpu_s or 1.0) * 120
         return [
-            f"{self.runs} migrations in {self.wall_s:.0f} s: {rate:.0f} a minute "
+            f"{self.runs} migrations{kept} in {self.wall_s:.0f} s: {rate:.0f} a minute "
             f"({by_cpu:.0f} a minute on two idle cores, by {self.cpu_s / max(self.runs, 1) * 1000:.0f} ms of CPU each)",
             f"port calls: median {statistics.median(self.calls or [0]):.0f}, most {max(self.calls or [0])}",
             f"faults: median {statistics.median(self.faults or [0]):.0f}, most {max(self.faults or [0])}",
@@ -53,6 +58,16 @@ class Tally:
             "faults by kind: " + ", ".join(f"{k} {n}" for k, n in sorted(self.kinds.items())),
             f"seeds that broke a promise: {len(self.failed)}",
         ]
+
+
+class Keeps(Protocol):
+    """Keeps what came of pieces of seeds, see :class:`tests.simulation.kept.Kept`."""
+
+    def of(self, piece: list[int]) -> Tally | None:
+        """What came of these seeds, None where they were not run yet."""
+
+    def keep(self, piece: list[int], tally: Tally) -> None:
+        """Write down what came of these seeds."""
 
 
 def spare_the_collector() -> None:
@@ -74,7 +89,11 @@ def _begin() -> None:
 def one(seed: int, wish: Wish) -> Tally:
     """Run one seed."""
     began = time.process_time()
-    result = simulate(draw(seed, wish))
+    try:
+        result = simulate(draw(seed, wish))
+    except Exception as error:
+        error.add_note(f"in the run of seed {seed}")
+        raise
     tally = Tally(1)
     tally.outcomes[result.outcome] += 1
     tally.kinds = result.faults
@@ -116,21 +135,35 @@ def campaign(
     jobs: int = 1,
     mutant: str = "",
     stop_at: int = 0,
+    kept: Keeps | None = None,
+    told: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Run the seeds ``first`` to ``first + count - 1``; with ``stop_at`` no longer than until so many have failed."""
+    """Run the seeds ``first`` to ``first + count - 1``; with ``stop_at`` no longer than until so many have failed.
+
+    Pieces that ``kept`` holds are not run again, and each that is run is given to it. ``told`` hears what came of all
+    so far, after each piece.
+    """
     tally, began = Tally(), time.monotonic()
-    work = ((piece, wish, mutant) for piece in chunks(first, count, 4 if mutant else CHUNK))
-    if jobs > 1:
-        with multiprocessing.get_context("fork").Pool(jobs, _begin) as pool:
-            for part in pool.imap(_chunk, work):
-                tally.add(part)
-                if stop_at and len(tally.failed) >= stop_at:
-                    pool.terminate()
-                    break
-    else:
-        spare_the_collector()
-        for piece in work:
-            tally.add(_chunk(piece))
+    pieces = list(chunks(first, count, 4 if mutant else CHUNK))
+    for piece in pieces:
+        if kept is not None and (known := kept.of(piece)) is not None:
+            tally.add(known)
+    tally.before = tally.runs
+    left = [piece for piece in pieces if kept is None or kept.of(piece) is None]
+    work = ((piece, wish, mutant) for piece in left)
+    with ExitStack() as stack:
+        if jobs > 1:
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(jobs, _begin))
+            parts: Iterable[Tally] = pool.imap(_chunk, work)
+        else:
+            spare_the_collector()
+            parts = map(_chunk, work)
+        for piece, part in zip(left, parts, strict=False):
+            tally.add(part)
+            tally.wall_s = time.monotonic() - began
+            if kept is not None:
+                kept.keep(piece, part)
+            told(tally)
             if stop_at and len(tally.failed) >= stop_at:
                 break
     tally.wall_s = time.monotonic() - began
