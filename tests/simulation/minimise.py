@@ -72,7 +72,7 @@ def _candidates(s: Scenario) -> list[Scenario]:
 _TOLD = frozenset(
     {
         *("world", "call", "route", "row", "fault", "hand", "killed", "asked", "answered", "crashed", "rebalanced"),
-        *("reset", "plan", "holds", "healed", "quiet", "note", "says", "put_back"),
+        *("too_late", "reset", "plan", "holds", "healed", "quiet", "note", "says", "put_back"),
     }
 )
 

@@ -383,7 +383,17 @@ _mutant(
 )
 _mutant(
     "back to the log start",
-    "offsets that the brokers forgot are set at the log start",
+    "offsets that the brokers forgot are set at the log start, and any offset is good enough",
+    _all(
+        _wrap("topicshift.acts.groups.certified_offsets", lambda real: lambda ctx, group, starts: dict(starts)),
+        _wrap("topicshift.acts.observe.certified_offsets", lambda real: _at_zero(real)),
+    ),
+    calm=True,
+    hands=("commits_expired@order_proof", *_BACK),
+)
+_mutant(
+    "set again too low",
+    "offsets that the brokers forgot are set at the log start, which the next look refuses for ever",
     _wrap("topicshift.acts.groups.certified_offsets", lambda real: lambda ctx, group, starts: dict(starts)),
     calm=True,
     hands=("commits_expired@order_proof", *_BACK),
@@ -405,6 +415,10 @@ _mutant(
     calm=True,
     hands=("rollback_asked@switch_producers",),
 )
+
+
+def _at_zero(real: Any) -> Any:
+    return lambda ctx, group, starts: dict.fromkeys(real(ctx, group, starts), 0)
 
 
 def _all_seeded(view: Any, group: str) -> Any:

@@ -107,7 +107,7 @@ class Task:
 
     def _ask(self, asking: Asking) -> None:
         """Show the question as Airflow does: once, with what it was about then."""
-        key, about = asking.ask.value, asking.about
+        key, about, place = asking.ask.value, asking.about, (self.owner, self.name)
         headline = asking.decision.why
         timeout = questions.timeout_of(asking.ask, about, asking.view.record, asking.view.now).total_seconds()
         left = [True]
@@ -119,17 +119,21 @@ class Task:
             if how == "failed":
                 self.start(2.0)
                 return
+            self.sim.forms[place] = (key, about, answered)
             self.sim.people.ask(key, about, answered)
             self.sim.kernel.after(timeout, silence)
 
         def silence() -> None:
-            if left[0] and not self.sim.healed:
+            if left[0] and not self.stopped and not self.sim.healed:
                 answered("silence", lambda: None)
 
-        def answered(said: str, in_vain: Callable[[], None]) -> None:
-            if self.stopped:
+        def answered(said: str, in_vain: Callable[[], None]) -> bool:
+            if self.stopped:  # on the page of a task that was cleared: it answers what the task asks by now
+                now = self.sim.forms.get(place)
+                if now is not None and now[2] is not answered and now[:2] == (key, about):
+                    return now[2](said, in_vain)
                 in_vain()
-                return
+                return False
             left[0] = False
             again = 0 if self.over else RETRIES  # a second answer, which nobody waits for any more
             name = f"{self.name}.answer"
@@ -140,6 +144,7 @@ class Task:
                 go_on(how, result)
 
             Task(self.sim, self.owner, name, lambda ctx: take(ctx, said), taken, retries=again).start()
+            return True
 
         def take(ctx: MigrationContext, said: str) -> Any:
             questions.record_answer(ctx, asking.ask, asking.subject, about, said, actor="person")  # type: ignore[arg-type]

@@ -11,6 +11,9 @@ from .manual import ManualConsumer, do_by_hand, start_group
 from .scenario import Mood
 from .world import World
 
+Press = Callable[[str, Callable[[], None]], bool]
+"""Takes what somebody says, and what to call where it counts for nothing; False where nothing takes it any more."""
+
 AFTER_S = 3.0
 """A person who is told to start something, or that a yes counts for nothing, has done what follows after so long."""
 
@@ -23,10 +26,11 @@ class People:
         self._asked = 0
         self.healed = False
 
-    def ask(self, question: str, about: Mapping[str, Any], answer: Callable[[str, Callable[[], None]], None]) -> None:
+    def ask(self, question: str, about: Mapping[str, Any], answer: Press) -> None:
         """Show a question; ``answer`` is called with what they say, when they say it.
 
-        It is given what to call where the answer counts for nothing: they put back what they did by hand for it.
+        Where the answer counts for nothing, they put back what they did by hand for it. One on a page that takes no
+        answer any more, because its task was cleared and asks something else, or nothing, is no answer.
         """
         mood = Mood(2.0) if self.healed else self._moods[self._asked % len(self._moods)]
         self._asked += 1
@@ -37,8 +41,9 @@ class People:
 
         def say() -> None:
             put_back = do_by_hand(self._world, dict(about)) if mood.says == "yes" else _nothing
-            self._world.history.add("person", "answered", question=question, shown=shown, said=mood.says)
-            answer(mood.says, lambda: self._world.kernel.after(AFTER_S, put_back))
+            taken = answer(mood.says, lambda: self._world.kernel.after(AFTER_S, put_back))
+            what = "answered" if taken else "too_late"
+            self._world.history.add("person", what, question=question, shown=shown, said=mood.says)
 
         self._world.kernel.after(mood.after, say)
         if mood.twice:

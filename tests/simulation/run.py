@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from . import checker, orchestra
 from .faults import Faulty, Injector
 from .kernel import BASE, InlineExecutor, Kernel, OutOfTime, Process, SimClock, drive
 from .manual import ManualProducer, back_by_hand
-from .people import People
+from .people import People, Press
 from .retirement import RetirementRun, cancel, retire
 from .routes import RouteOf
 from .runbook import Operator
@@ -79,6 +79,8 @@ class Simulation:
         self.injector = Injector(self.kernel, self.history, scenario.faults)
         self.people = People(self.world, scenario.moods)
         self.runs: list[orchestra.DagRun] = []
+        self.forms: dict[tuple[str, str], tuple[str, Mapping[str, Any], Press]] = {}
+        """What is shown to people last for each task: the question, what it is about, and what takes an answer."""
         self.verifiers: dict[str, SimVerifier] = {}
         self.processes: list[Process] = []
         self.errors: dict[str, str] = {}

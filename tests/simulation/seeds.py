@@ -410,6 +410,25 @@ KEPT: dict[str, Scenario] = {
         (Fault("stall", "admin", "create_acls", 2, 190.0),),
         moods=(Mood(2.0),),
     ),
+    "the page of a task that was cleared takes a no to what is asked by now": Scenario(
+        7501,
+        Shape(source_partitions=3, target_partitions=4, producers=1, instances=(1,), groups=1, budget_s=120),
+        hands=(Hand("cleared", 9.92, "freeze"),),
+        moods=(Mood(5.6), Mood(5.0), Mood(7.36, "no"), Mood(1.08)),
+    ),
+    "a super user writes between the last look at the source and the end": Scenario(
+        8722,
+        Shape(
+            "producers_first",
+            instances=(2,),
+            members=(1,),
+            resets=("latest",),
+            budget_s=120,
+        ),
+        hands=(Hand("stray_write_source", 29.164851231056975),),
+        moods=(Mood(2.0),),
+        approvals="auto",
+    ),
     "the target's ACL is removed between the last look and the end": Scenario(
         6473, _SMALL, hands=(Hand("target_acl_removed", 6.74, "switch_consumer:g0"),), approvals="auto"
     ),

@@ -300,6 +300,35 @@ def test_what_was_in_hand_before_the_way_back_is_no_rewind() -> None:
     assert "rewound" not in story.tell()
 
 
+@pytest.mark.parametrize(
+    ("look", "who", "by", "lost"),
+    [
+        (119.0, "stray-source", "run1.t", False),  # between the last look and the end
+        (121.0, "stray-source", "run1.t", True),  # whoever ended it had looked once more
+        (119.0, "stray-source", "run1.u", True),  # another process had
+        (60.0, "stray-source", "run1.t", True),  # an end on so old a look
+        (119.0, "p0-1", "run1.t", True),  # no super user's
+    ],
+)
+def test_a_late_record_of_a_super_user_is_no_loss_where_the_last_look_came_before_it(
+    look: float, who: str, by: str, lost: bool
+) -> None:
+    story = Story()
+
+    def late(story: Story) -> None:
+        if look < 120.0:
+            story.at(look, "run1.t", "saw", topic="old", complete=True, began=look)
+        story.send(120.0, "old", 0, 2, 0, who=who, key="x")
+        if look > 120.0:
+            story.at(look, "run1.t", "saw", topic="old", complete=True, began=look)
+        story.at(122.0, "journal", "row", migration="m1", step="order_proof", state="done", fence=None, epoch=1, by=by)
+        story.at(122.1, "journal", "state", migration="m1", state="done", active=False)
+
+    story.plants["released"] = late
+    story._late = lambda: None  # type: ignore[method-assign]
+    assert ("loss" in story.tell()) == lost
+
+
 def test_a_producer_left_stopped_is_caught() -> None:
     story = Story()
     story._late = lambda: story.at(125.0, "world", "healed")  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ RULES = (
     *freeze.RULES,
     *seats.RULES,
     *(ends.calm_is_done, ends.calm_moves_everybody, ends.ends_tidily, ends.free_is_rolled_back, ends.calm_goes_back),
+    ends.ends_by_itself,
     *(fence.denied_is_denied, fence.mends_before_it_acts, fence.nothing_open_at_the_fence),
     *retirement.RULES,
     *(route.points_count_in_time, route.paused_is_flushed),
@@ -218,6 +219,31 @@ def test_a_planted_violation_is_caught(rule: str, lines: list[Line], start: dict
     assert rule in judge(*lines, **start)
 
 
+CLOSED = {"state": "failed", "why": "it does not go on", "closed": True}
+
+
+def test_a_migration_that_has_to_be_closed_though_nothing_else_went_wrong_is_caught() -> None:
+    asked, gone = hand(10.0, "rollback_asked"), hand(9.0, "commits_expired", "outsider")
+    pointed, back = row(11.0, "switch_producers", "intended"), row(12.0, "rollback")
+    lines = [asked, pointed, back]
+    assert judge(*lines, end=CLOSED) == judge(gone, *lines, end=CLOSED) == {"ends_by_itself"}
+    assert judge(*lines) == set(), "it came to its end"
+    assert judge(pointed, back, end=CLOSED) == set(), "nobody asked to go back"
+    assert judge(hand(9.0, "deny_removed", "outsider"), *lines, end=CLOSED) == set()
+    assert judge((9.0, "p", "killed", {}), *lines, end=CLOSED) == set()
+
+
+def test_a_second_answer_to_a_question_that_was_asked_once_counts_for_nothing() -> None:
+    gone, needed = call(140.0, **GONE), RETIRE | {"required": ["retire.approve"]}
+    no, asked = (95.0, *YES[1:3], YES[3] | {"said": "no"}), (94.0, "person", "asked", {**YES[3]})
+    late = (95.0, "person", "too_late", {**YES[3]})
+    lines = [FENCED, *DONE, YES, no, SCREAM, gone]
+    anew = [FENCED, *DONE, YES, asked, no, SCREAM, gone]
+    assert judge(*lines, end=RETIRED, **needed) == set()
+    assert judge(*anew, end=RETIRED, **needed) == {"deleted_as_approved"}
+    assert judge(FENCED, *DONE, late, SCREAM, gone, end=RETIRED, **needed) == {"deleted_as_approved"}
+
+
 def test_readers_that_are_not_let_in_again_are_caught() -> None:
     ended = RETIRED | {"denied": ["WRITE"]}
     assert "let_in_again" in judge(*DONE, SCREAM, end=ended)
@@ -240,7 +266,8 @@ def test_a_source_that_is_due_and_approved_may_go() -> None:
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    planted = {rule for rule, *_ in PLANTED} | {"calm_is_done", "calm_moves_everybody", "let_in_again"}
+    planted = {rule for rule, *_ in PLANTED}
+    planted |= {"calm_is_done", "calm_moves_everybody", "let_in_again", "ends_by_itself"}
     on_stories = {
         *(
             "order_of_keys",

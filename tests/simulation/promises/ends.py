@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.simulation.history import Event
-from tests.simulation.promises.facts import Facts, Violation, ended, forward, noticed, required
+from tests.simulation.promises.facts import Answers, Facts, Violation, ended, forward, noticed, required
 
 
 def approved_as_shown(facts: Facts) -> Iterator[Violation]:
     """What needs a person's yes has one, for what that person was shown, and nobody's no is overruled."""
-    first: dict[tuple[str, str], Event] = {}
-    said: dict[str, Event] = {}
-    plan: str | None = None
+    answers = Answers()
+    said, plan = answers.last, None
     for e in facts.deeds:
+        answers.hear(e)
         if e.what == "plan":
             plan = e["plan_hash"]
-        elif e.what == "asked":
-            first.pop((e["question"], e["shown"]), None)
-        elif e.what == "answered":  # a second answer to one question counts for nothing
-            said[e["question"]] = first.setdefault((e["question"], e["shown"]), e)
         elif e.what == "call" and e["outcome"] == "ok" and e["method"] == "create_topic":
             yes = said.get("approve.plan")
             if "approve.plan" not in required(facts):
@@ -154,13 +149,29 @@ def free_is_rolled_back(facts: Facts) -> Iterator[Violation]:
         yield Violation("calm", f"a rollback was asked for in time, and the migration is {facts.end['state']}")
 
 
+def ends_by_itself(facts: Facts) -> Iterator[Violation]:
+    """Where nothing else goes wrong, a migration that a person goes back from comes to its end; nobody has to close it.
+
+    Also where the brokers have forgotten what groups had committed on the topic that they read no more: they do that.
+    """
+    end, asked = facts.end, facts.hand("rollback_asked")
+    if end is None or not asked or not end.get("closed") or _odd(facts):
+        return
+    yield Violation("calm", f"a rollback was asked for, and the migration, {end['state']}, had to be closed", end.at)
+
+
+def _odd(facts: Facts) -> bool:
+    """Whether something goes wrong besides a rollback that is asked for, and commits that expire."""
+    calm = facts.hand("rollback_asked", "commits_expired")
+    return any(e.what in ("fault", "killed") or (e.what == "hand" and e not in calm and e["did"]) for e in facts.deeds)
+
+
 def calm_goes_back(facts: Facts) -> Iterator[Violation]:
     """Where nothing else goes wrong, a rollback that a person has said yes to once everybody has moved takes place."""
     asked = facts.hand("rollback_asked")
-    odd = [e for e in facts.deeds if e.what in ("fault", "killed") or (e.what == "hand" and e not in asked)]
     moved = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "order_proof"]
     yes = [e for e in facts.deeds if e.what == "answered" and (e["question"], e["said"]) == ("rollback.approve", "yes")]
-    if facts.end is None or not asked or odd or not moved or asked[0].at < moved[0] or not yes:
+    if facts.end is None or not asked or _odd(facts) or not moved or asked[0].at < moved[0] or not yes:
         return
     states = {e["state"] for e in facts.deeds if e.what == "state"}
     if not states & {"rolled_back", "retired"}:
@@ -177,6 +188,7 @@ RULES = (
     calm_moves_everybody,
     ends_tidily,
     free_is_rolled_back,
+    ends_by_itself,
     calm_goes_back,
 )
 """Every rule of this module."""

@@ -167,10 +167,46 @@ def noticed(facts: Facts, hand: Event, look: str) -> bool:
     return any(hand.at <= e["began"] and e.at <= until for e in looks)
 
 
+def last_look(facts: Facts, topic: str) -> float:
+    """When whoever ended the migration began their last complete look at a topic; the end itself without a fresh one.
+
+    What a super user writes after it is seen by nobody before the end, as what comes after the end is: the watch over
+    the source names both.
+    """
+    until = ended(facts)
+    by = next((e.get("by") for e in reversed(facts.deeds) if e.what == "row" and e.at <= until), None)
+    looks = [
+        e["began"]
+        for e in facts.events
+        if e.what == "saw" and e.who == by and e["topic"] == topic and e["complete"] and e.at <= until
+    ]
+    return looks[-1] if looks and until - looks[-1] <= FRESH_S else until
+
+
 def named(facts: Facts) -> bool:
     """The product did not end well: it stands, or failed, and says why."""
     end = facts.end
     return end is not None and end["state"] not in ("done", "retired", "rolled_back") and bool(end["why"])
+
+
+class Answers:
+    """What people have said, read in the order of time. A second answer to one question counts for nothing."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], Event] = {}
+        self.last: dict[str, Event] = {}
+        """The answer to each question that counts, whatever was shown with it."""
+
+    def hear(self, e: Event) -> None:
+        """Take the next event."""
+        if e.what == "asked":
+            self._first.pop((e["question"], e["shown"]), None)
+        elif e.what == "answered":
+            self.last[e["question"]] = self._first.setdefault((e["question"], e["shown"]), e)
+
+    def yes_to(self, question: str) -> list[str]:
+        """What was shown to those who have said yes to a question, and may carry it out still."""
+        return [shown for (name, shown), e in self._first.items() if name == question and e["said"] == "yes"]
 
 
 def required(facts: Facts) -> list[str]:
@@ -197,7 +233,7 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
         return True
     if any(e.what == "reset" and e["group"] == group for e in facts.deeds) and facts.hand("partition_added_target"):
         return record["topic"] == facts.target
-    if record.at >= ended(facts) and record.who.startswith(("stray", "rogue")):
+    if record.who.startswith(("stray", "rogue")) and record.at >= last_look(facts, record["topic"]):
         return True
     if any(f.past(record) for f in fences) and named(facts):
         return True

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.history import Event
 from tests.simulation.kernel import BASE
-from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Violation, faulty
+from tests.simulation.promises.facts import FRESH_S, LOOK_S, Answers, Facts, Violation, faulty
 
 END_SLACK_S = 20.0
 """Added to the budget before a freeze that nothing disturbs has to be at its end: one act, looked at and told again."""
@@ -62,14 +62,14 @@ def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
 def freezes_begin_prepared(facts: Facts) -> Iterator[Violation]:
     """No freeze begins before participants follow closely, records live long enough, and people have stopped theirs."""
     rows: dict[str, str] = {}
-    stopped = "stop_producers.fence" not in facts.start.get("required", ())
+    asked, answers = "stop_producers.fence" in facts.start.get("required", ()), Answers()
     for e in facts.deeds:
-        if e.what == "answered" and e["question"] == "stop_producers.fence":
-            stopped = e["said"] == "yes"
+        answers.hear(e)
         if e.what != "row":
             continue
         if (e["step"], e["state"]) == ("freeze", "intended") and rows.get("freeze") != "undoing":
-            if not stopped:
+            last = answers.last.get("stop_producers.fence")
+            if asked and (last is None or last["said"] != "yes"):
                 yield Violation("unprepared", "a freeze begins before people have stopped their producers", e.at)
             missing = [step for step in ("arm", "lengthen_retention") if rows.get(step) != "done"]
             if missing:
@@ -128,21 +128,18 @@ def begins_as_shown(facts: Facts) -> Iterator[Violation]:
     named then."""
     if GO not in facts.start.get("required", ()):
         return
-    said: dict[str, str] = {}
+    answers = Answers()
     plan, row, begun = None, "", dict[str, int]()
     shown: dict[str, Any] | None = None
     for e in facts.deeds:
+        answers.hear(e)
         if e.what == "plan":
             plan = e["plan_hash"]
-        elif e.what == "asked" and e["question"] == GO:
-            said.pop(e["shown"], None)
-        elif e.what == "answered" and e["question"] == GO:
-            said.setdefault(e["shown"], e["said"])  # a second answer to one question counts for nothing
         elif e.what == "row" and e["step"] == "freeze":
             if e["state"] == "intended" and row in ("", "undone"):
                 number = begun[e["migration"]] = begun.get(e["migration"], 0) + 1
                 wanted = {"plan_hash": plan, "attempt": number, "freeze_budget_s": facts.budget_s}
-                yes = [json.loads(text) for text, answer in said.items() if answer == "yes"]
+                yes = [json.loads(text) for text in answers.yes_to(GO)]
                 fits = [y for y in yes if wanted.items() <= y.items() and _second_of(y["until"]) > e.at - CLOCKS_S]
                 shown = fits[-1] if fits else None
                 if shown is None:

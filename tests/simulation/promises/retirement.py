@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import Event
-from tests.simulation.promises.facts import Facts, Violation, ended, faulty, fences_of, required
+from tests.simulation.promises.facts import Answers, Facts, Violation, ended, faulty, fences_of, required
 
 USED_S = 12.0
 """A deletion rests on a look at who uses the source that is at most this old: two samples of commits, and the seat."""
@@ -42,9 +42,12 @@ def deleted_as_approved(facts: Facts) -> Iterator[Violation]:
     """Where a person has to say yes to the deletion, one did, for this very topic."""
     if "retire.approve" not in required(facts):
         return
-    for e in deletions(facts):
-        said = [a for a in facts.deeds if a.what == "answered" and a["question"] == "retire.approve" and a.at <= e.at]
-        if not said or said[-1]["said"] != "yes" or str(e["topic_id"]) not in said[-1]["shown"]:
+    answers, gone = Answers(), {id(e) for e in deletions(facts)}
+    for e in facts.deeds:
+        answers.hear(e)
+        last = answers.last.get("retire.approve")
+        approved = last is not None and last["said"] == "yes" and str(e.get("topic_id")) in last["shown"]
+        if id(e) in gone and not approved:
             yield Violation("retired", f"{e.who} deleted the source without a yes to that", e.at)
 
 
