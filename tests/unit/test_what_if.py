@@ -179,6 +179,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_lease_that_runs_out_lets_producers_go_on_where_they_were",
         "test_a_migration_goes_to_its_end_from_a_terminal",
     ),
+    "a newer version wrote to the journal": (
+        "test_it_is_unknown_by_name_with_the_reason_and_exit_code_4",
+        "test_a_migration_that_is_not_understood_is_shown_by_name_and_hides_no_other",
+    ),
     "the journal is down": (
         "test_status_says_what_the_route_says",
         "test_producers_resume_under_the_next_claim_of_their_migration",

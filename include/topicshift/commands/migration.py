@@ -7,7 +7,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 def rows_of(journal: Journal, wanted: str) -> list[MigrationRow]:
     """The migrations of this id, or those that touch a topic of this name. Raises ``NotFound`` with a suggestion."""
-    rows = journal.find()
+    return named(journal.find(), wanted)
+
+
+def named(rows: Sequence[MigrationRow], wanted: str) -> list[MigrationRow]:
+    """Those of these migrations that have this id, or that touch a topic of this name.
+
+    Raises ``NotFound`` with a suggestion.
+    """
     found = [r for r in rows if r.migration_id == wanted] or [r for r in rows if wanted in (r.source, r.target)]
     if not found:
         names = {n for r in rows for n in (r.migration_id, r.source, r.target)}

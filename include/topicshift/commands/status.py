@@ -20,21 +20,24 @@ from topicshift.commands.common import (
     open_journal,
     say,
 )
-from topicshift.commands.migration import rows_of
+from topicshift.commands.migration import named
 from topicshift.core.errors import SpecError, TopicshiftError
 
 if TYPE_CHECKING:
     from topicshift.adapters.journal import SqlJournal
+    from topicshift.adapters.journal.snapshots import Snapshots
     from topicshift.core.engine.view import FenceFact, Record, SourceFact, TargetFact, Unknown
-    from topicshift.ports import ClusterAdmin, EventRow, MigrationRow
+    from topicshift.core.page.listing import Shown, Unclear
+    from topicshift.ports import ClusterAdmin, EventRow
 
 _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-config"
 
 
 @click.command(
     help="Show migrations: those that are open, or one by its id or by one of its topics. A freeze that runs comes "
-    "first, then what waits for a person. The type of rollback is computed live, so it needs a cluster. Where the "
-    "journal cannot be read, the routes of the named cluster are shown."
+    "first, then what waits for a person. A migration that this version does not understand is shown as unknown, with "
+    "the reason (exit code 4), and hides no other. The type of rollback is computed live, so it needs a cluster. Where "
+    "the journal cannot be read, the routes of the named cluster are shown."
 )
 @click.argument("migration", required=False)
 @click.option("--all", "everything", is_flag=True, help="Closed migrations too (without MIGRATION).")
@@ -58,13 +61,16 @@ def command(
     kafka_config: dict[str, Any] | None,
     as_json: bool,
 ) -> int:
-    """Exit code 0, or 4 if the cluster was named and could not be read."""
+    """Exit code 0, or 4 if the cluster was named and could not be read, or a migration is not understood."""
     if watch and as_json:
         raise SpecError("--watch is for a terminal, --json for a script. Give one of them; a script asks again itself.")
     dead = no_journal.why_dead(journal_url) if kafka_config is not None else None
     if dead is not None and kafka_config is not None:
         return no_journal.status(kafka_config, migration, dead, as_json=as_json)
     journal = open_journal(journal_url)
+    from topicshift.adapters.journal.snapshots import Snapshots
+
+    kept = Snapshots(journal.overview())
     admin = None
     try:
         if kafka_config is not None:
@@ -73,7 +79,7 @@ def command(
             admin = KafkaAdmin(kafka_config)
 
         def look() -> Looked:
-            return _look(journal, admin, migration, everything)
+            return _look(journal, kept, admin, migration, everything)
 
         if watch:
             from topicshift.commands.status_view import watching
@@ -96,48 +102,109 @@ def command(
         out = console()
         for part in shown(found, whole=migration is not None):
             out.print(part)
-    unread = [m for m in found if m["rollback"]["type"] is None and kafka_config is not None]
-    for one in unread:
-        say(f"{one['migration']}: the type of rollback cannot be told: {one['rollback']['why']}")
-    return EXIT_UNKNOWN if unread else EXIT_OK
+    return _unknown(found, cluster_named=kafka_config is not None)
+
+
+def _unknown(found: Sequence[dict[str, Any]], *, cluster_named: bool) -> int:
+    """Say of each migration what is not known of it. Exit code 4 where there is anything, else 0."""
+    code = EXIT_OK
+    for one in found:
+        if one["unclear"] is not None:
+            say(f"{one['migration']}: not understood: {one['unclear']}. Was it written by a newer version?")
+        elif cluster_named and one["rollback"]["type"] is None:
+            say(f"{one['migration']}: the type of rollback cannot be told: {one['rollback']['why']}")
+        else:
+            continue
+        code = EXIT_UNKNOWN
+    return code
 
 
 Looked = tuple[datetime, list[dict[str, Any]]]
 """When it was looked, and what was seen of each migration."""
 
 
-def _look(journal: SqlJournal, admin: ClusterAdmin | None, wanted: str | None, everything: bool) -> Looked:
+def _look(
+    journal: SqlJournal, kept: Snapshots, admin: ClusterAdmin | None, wanted: str | None, everything: bool
+) -> Looked:
     from topicshift.core.engine.need import urgency
 
-    rows = _rows(journal, wanted, everything)
+    seen = _seen(kept, wanted, everything)
     # Asked once: a cluster that does not answer costs one time-out, not one for each migration.
-    silent = _why_not(admin.cluster) if admin is not None and rows else None
+    silent = _why_not(admin.cluster) if admin is not None and seen else None
     now = datetime.now(UTC)
-    return now, sorted((_describe(journal, row, admin, silent, now) for row in rows), key=urgency)
+    return now, sorted((_describe(journal, kept, one, admin, silent, now) for one in seen), key=urgency)
 
 
-def _rows(journal: SqlJournal, wanted: str | None, everything: bool) -> list[MigrationRow]:
+def _seen(kept: Snapshots, wanted: str | None, everything: bool) -> list[Shown | Unclear]:
+    from topicshift.core.page.listing import Unclear
+
+    found = kept.all()
     if wanted is not None:
-        return rows_of(journal, wanted)
-    rows = [r for r in journal.find() if everything or r.active or r.state == "open"]
-    return sorted(rows, key=lambda r: r.updated_at, reverse=True)
+        by_id = {one.row.migration_id: one for one in found}
+        rows = named(sorted((one.row for one in found), key=lambda r: r.created_at), wanted)
+        return [by_id[row.migration_id] for row in rows]
+
+    def open_(one: Shown | Unclear) -> bool:
+        # What is not understood may be open: nobody can tell that it is not.
+        return isinstance(one, Unclear) or one.row.active or one.row.state == "open"
+
+    return sorted((o for o in found if everything or open_(o)), key=lambda o: o.row.updated_at, reverse=True)
 
 
 def _describe(
-    journal: SqlJournal, row: MigrationRow, admin: ClusterAdmin | None, dead: str | None, now: datetime
+    journal: SqlJournal,
+    kept: Snapshots,
+    one: Shown | Unclear,
+    admin: ClusterAdmin | None,
+    dead: str | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """One migration as plain values. One that is not understood hides no other: its ``unclear`` says why."""
+    from topicshift.core.page.listing import Unclear, entry, not_understood
+
+    last = _last(kept.overview.latest(one.row.migration_id, 1))
+    if not isinstance(one, Unclear):
+        try:
+            return {**_understood(journal, one, admin, dead, now), "last_event": last, "unclear": None}
+        except TopicshiftError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a newer version may have written anything
+            one = Unclear(one.row, one.owners, not_understood(error))
+    row, told = one.row, entry(one, now)
+    return {
+        **{k: told[k] for k in ("migration", "source", "target", "rehearses", "cluster_id", "state", "active", "step")},
+        "cutover": None,
+        "steps": [],
+        "journal_steps": [],
+        "owner": row.owner,
+        "epoch": row.epoch,
+        "plan_hash": row.plan_hash,
+        "freeze": None,
+        "rollback": {"type": None, "why": "it is not understood"},
+        "going_back": False,
+        "waits_for": told["waits_for"],
+        "waits_on": told["waits_on"],
+        "watch": [],
+        "last_event": last,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "unclear": one.why,
+    }
+
+
+def _understood(
+    journal: SqlJournal, one: Shown, admin: ClusterAdmin | None, dead: str | None, now: datetime
 ) -> dict[str, Any]:
     from topicshift.acts.later import later_migration
     from topicshift.core.engine import progress
-    from topicshift.core.engine.mirror import live
     from topicshift.core.engine.need import need
     from topicshift.core.engine.snapshot import freeze_seen, record_to_show, rehearses, watch_found
 
-    steps, events = journal.steps(row.migration_id), journal.events(row.migration_id)
-    held = record_to_show(row, steps)
-    way_back, known = _rollback(held, admin, dead, lambda: later_migration(journal, row)), live(held)
+    row, steps, known = one.row, one.steps, one.record
+    way_back = _rollback(record_to_show(row, steps), admin, dead, lambda: later_migration(journal, row))
     freeze = freeze_seen(known, now)
     marks = progress.marks(known)
-    step, waits = progress.step_under_way(known), need(known, row.owner, events, now)
+    step, waits = progress.step_under_way(known), need(known, row.owner, one.events, now)
     return {
         "migration": row.migration_id,
         "source": row.source,
@@ -161,7 +228,6 @@ def _describe(
         "waits_for": waits.what,
         "waits_on": waits.on,
         "watch": watch_found(steps),
-        "last_event": _last(events),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
     }
@@ -255,7 +321,8 @@ def _why_not(ask: Callable[[], Any]) -> str | None:
 
 
 def _last(events: Sequence[EventRow]) -> dict[str, Any] | None:
+    """The first of ``events``, which are newest first."""
     if not events:
         return None
-    last = events[-1]
+    last = events[0]
     return {"at": last.at, "kind": last.kind, "actor": last.actor}

@@ -64,7 +64,7 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
         made.add_row(
             escape(one["migration"]),
             _at(one),
-            _freeze_cell(one["freeze"]),
+            _freeze_cell(one["freeze"]) if one["unclear"] is None else "?",
             one["rollback"]["type"] or "?",
             _waits(one),
         )
@@ -103,10 +103,10 @@ def page(one: dict[str, Any]) -> Group:
     for name, value in (
         *((("rehearsal of", escape(one["rehearses"])),) if one["rehearses"] else ()),
         ("state", _state(one)),
-        ("order", one["cutover"]),
-        ("steps", "  ".join(_styled(s["step"], s["state"]) for s in one["steps"])),
+        ("order", one["cutover"] or "not known"),
+        ("steps", "  ".join(_styled(s["step"], s["state"]) for s in one["steps"]) or "not known"),
         ("waits for", _waits(one)),
-        ("freeze", _freeze_text(one["freeze"])),
+        ("freeze", _freeze_text(one["freeze"]) if one["unclear"] is None else "not known"),
         ("rollback", f"{kind or '?'} ({escape(one['rollback']['why'])})"),
         ("owner", escape(f"{one['owner']} (epoch {one['epoch']})")),
         ("plan", one["plan_hash"] or "not decided yet"),
@@ -125,7 +125,7 @@ def page(one: dict[str, Any]) -> Group:
 
 def _state(one: dict[str, Any]) -> str:
     style = {"open": "bold", "done": "green", "retired": "green", "failed": "bold red", "rolled_back": "yellow"}
-    style["rehearsed"] = "green"
+    style |= {"rehearsed": "green", "unknown": "bold red"}
     active = ", going back" if one["going_back"] else ", acting" if one["active"] else ""
     return f"[{style.get(one['state'], 'bold')}]{one['state']}[/]{active}"
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from topicshift.adapters.journal import SqlJournal
+from topicshift.adapters.journal.overview import Overview
 from topicshift.commands import status_view
 from topicshift.core.errors import Unreadable
 from topicshift.ports import Claim
@@ -69,7 +70,7 @@ def test_what_cannot_be_read_keeps_the_last_picture_and_says_so(
         def unreadable(*_: Any, **__: Any) -> None:
             raise Unreadable("the journal does not answer")
 
-        monkeypatch.setattr(SqlJournal, "find", unreadable)
+        monkeypatch.setattr(Overview, "heads", unreadable)
 
     naps(monkeypatch, dies)
     assert run("status", migration[1].migration_id, "--watch")[0] == 0

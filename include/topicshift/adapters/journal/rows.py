@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.exc import IntegrityError
 
 from topicshift.adapters.journal.tables import acts, events, locks, migrations, steps
-from topicshift.core.errors import Refused
+from topicshift.core.errors import Refused, Unreadable
 from topicshift.core.plan import ownership
 from topicshift.core.proof import audit
 from topicshift.ports import EventRow, MigrationRow, Seat, StepRow
@@ -54,8 +54,11 @@ def new_id(source: str, at: str) -> str:
 
 
 def migration(row: Row[Any]) -> MigrationRow:
-    """The migration as the port has it."""
-    return _with_spec(row, json.loads(row.spec))
+    """The migration as the port has it. Raises ``Unreadable`` by its name where its spec is no JSON."""
+    made, unread = migration_shown(row)
+    if unread:
+        raise Unreadable(f"Migration {made.migration_id} cannot be read from the journal: {unread}.")
+    return made
 
 
 def _with_spec(row: Row[Any], spec: Mapping[str, Any]) -> MigrationRow:
@@ -63,8 +66,11 @@ def _with_spec(row: Row[Any], spec: Mapping[str, Any]) -> MigrationRow:
 
 
 def step(row: Row[Any]) -> StepRow:
-    """The step as the port has it."""
-    return StepRow(row.step, row.state, row.epoch, json.loads(row.data), row.started_at, row.finished_at)
+    """The step as the port has it. Raises ``Unreadable`` by its name where its data is no JSON."""
+    made, unread = step_shown(row)
+    if unread:
+        raise Unreadable(f"Migration {row.migration_id} cannot be read from the journal: {unread}.")
+    return made
 
 
 def migration_shown(row: Row[Any]) -> tuple[MigrationRow, str]:
@@ -77,12 +83,12 @@ def migration_shown(row: Row[Any]) -> tuple[MigrationRow, str]:
 
 def step_shown(row: Row[Any]) -> tuple[StepRow, str]:
     """The step for a page, and what of it cannot be read; its data is then a marker that fails verification."""
+    data, unread = {"unreadable": row.data}, ""
     try:
-        return step(row), ""
+        data = json.loads(row.data)
     except ValueError as error:
-        marker = {"unreadable": row.data}
-        made = StepRow(row.step, row.state, row.epoch, marker, row.started_at, row.finished_at)
-        return made, f"the data of its step {row.step} is no JSON ({error})"
+        unread = f"the data of its step {row.step} is no JSON ({error})"
+    return StepRow(row.step, row.state, row.epoch, data, row.started_at, row.finished_at), unread
 
 
 def event(row: Row[Any]) -> EventRow:
