@@ -100,7 +100,8 @@ def _airflow(found: Served) -> FastAPI:
     @app.get("/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/give_order/xcomEntries/{key}")
     def said(key: str) -> dict[str, Any]:
         order = found.asked[-1][1]["order"]
-        return {"key": key, "value": {"would": ["nothing new is begun"], "outcome": f"{order}: as ordered"}}
+        left = ["topic orders-v2 was made for this migration"] if order == "close" else []
+        return {"key": key, "value": {"would": ["nothing new"], "outcome": f"{order}: as ordered", "left": left}}
 
     app.mount("/topicshift", pages)
     return app
@@ -110,7 +111,7 @@ def _airflow(found: Served) -> FastAPI:
 
 
 def fill(evidence: Path) -> dict[str, str]:
-    """Migrations in their freeze, before an answer, done, rolled back and not understood, and two drafts.
+    """Migrations in their freeze, before an answer, with late records, done and not understood, and a draft.
 
     Returns their ids by those words.
     """
@@ -119,6 +120,7 @@ def fill(evidence: Path) -> dict[str, str]:
     now, found = datetime.now(UTC), dict[str, str]()
     try:
         found["frozen"] = publish(_frozen(now - timedelta(seconds=55)), journal, evidence)
+        found["late"] = publish(_late(now - timedelta(minutes=20)), journal, evidence)
         found["asking"] = publish(_asking(now - timedelta(minutes=9)), journal, evidence)
         done = _done(now - timedelta(hours=3))
         found["done"] = publish(done, journal, evidence)
@@ -152,6 +154,18 @@ def _frozen(at: datetime) -> World:
     world.answer(world.asks())
     world.advanced(until=Step.STOP_PRODUCERS)
     world.evidence.write(world.claim.migration_id, "drain_progress.json", drain_progress(time.time()))
+    return world
+
+
+def _late(at: datetime) -> World:
+    """A person is asked about two records that a released group cannot see."""
+    world = World(at=at, source="invoices", target="invoices-v2", cutover="producers_first")
+    world.advance(until=Step.SWITCH_PRODUCERS)
+    world.advance(focus="ledger-g")
+    world.write("invoices", partition=1, records=2)
+    world.waits(patience_s=30.0)
+    world.drain("fraud-g", "invoices")
+    world.show(world.asks())
     return world
 
 

@@ -100,13 +100,19 @@ def test_the_other_order_of_the_cut_over_is_its_own_dag_and_a_paused_one_says_so
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "1000000000000", "2.5", ""])
-def test_a_count_that_no_topic_can_have_is_not_sent(page: Page, site: Served, count: str) -> None:
+def test_a_count_that_no_topic_can_have_is_refused_in_words_and_not_sent(page: Page, site: Served, count: str) -> None:
     found = dialog(opened(page, site, "start"), "Migrate clicks")
-    field = found.get_by_label("Partitions of the target")
+    field, begin = found.get_by_label("Partitions of the target"), found.get_by_role("button", name="Begin")
     field.fill(count)
-    found.get_by_role("button", name="Begin").click()
-    assert field.evaluate("field => field.validationMessage") != ""
-    assert site.asked == [] and found.locator(".said").inner_text() == ""
+    begin.click()
+    said = f"{count or 'This'} is no count of partitions. Write a whole number from 1 to 200,000. Nothing was begun."
+    expect(found.locator(".said")).to_have_text(said)
+    expect(field).to_be_focused()
+    assert site.asked == [] and field.input_value() == count, "what was typed stays as it was typed"
+    field.fill("24")
+    begin.click()
+    expect(found.locator(".said")).to_contain_text("A run of topic_migration has begun")
+    assert site.asked[0][1]["partitions"] == 24
 
 
 def test_a_topic_is_looked_at_by_its_name_alone(page: Page, site: Served) -> None:
@@ -144,6 +150,33 @@ def test_an_order_is_given_to_a_migration_that_is_chosen_from_the_list(page: Pag
     assert (dag, conf["migration"], conf["order"]) == ("topic_control", site.ids["asking"], "pause")
 
 
+def test_late_records_are_replayed_by_name_from_the_page(page: Page, site: Served) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['late']}"), "Replay late records")
+    expect(found).to_contain_text("2 records that came to invoices too late for ledger-g go to invoices-v2")
+    expect(found).to_contain_text("invoices[1] offset 10")
+    found.get_by_role("button", name="Look first").click()
+    expect(found.locator(".said")).to_contain_text("It would: ")
+    found.get_by_label("Only these").fill("1:11")
+    found.get_by_label("Why").fill("a payment")
+    found.get_by_role("button", name="Replay late records").click()
+    expect(found.locator(".said")).to_contain_text("Done: replay: as ordered")
+    (_, looked), (dag, given) = site.asked
+    assert dag == "topic_control" and {**given, "only_say": True, "records": "", "reason": ""} == looked
+    assert (given["migration"], given["order"], given["records"]) == (site.ids["late"], "replay", "1:11")
+    assert (given["reason"], given["only_say"]) == ("a payment", False)
+
+
+def test_a_migration_is_closed_from_the_page_and_what_is_left_is_said(page: Page, site: Served) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['asking']}"), "Close the migration")
+    expect(found).to_contain_text("it ends as failed, moves nobody, and both topics are free")
+    found.get_by_label("Why").fill("not today")
+    found.locator("[type=submit]").click()
+    expect(found.locator(".said")).to_contain_text("Done: close: as ordered")
+    expect(found.locator(".said")).to_contain_text("Left to do by hand: topic orders-v2 was made for this migration")
+    ((dag, conf),) = site.asked
+    assert (dag, conf["order"], conf["reason"]) == ("topic_control", "close", "not today") and "records" not in conf
+
+
 # ------------------------------------------------------------------------------------------------- the audit bundle
 
 
@@ -173,6 +206,7 @@ def paths(site: Served) -> dict[str, str]:
         "start": "start",
         "freeze": f"migrations/{ids['frozen']}",
         "question": f"migrations/{ids['asking']}",
+        "late": f"migrations/{ids['late']}",
         "done": f"migrations/{ids['done']}",
         "unknown": f"migrations/{ids['unknown']}",
         "files": f"{evidence}/",
@@ -182,7 +216,7 @@ def paths(site: Served) -> dict[str, str]:
     }
 
 
-PLACES = ("list", "start", "freeze", "question", "done", "unknown", "files", "impact", "report", "index")
+PLACES = ("list", "start", "freeze", "question", "late", "done", "unknown", "files", "impact", "report", "index")
 
 
 def findings(page: Page) -> list[dict[str, Any]]:
@@ -238,8 +272,12 @@ def test_pictures(
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_everybody_can_use_the_dialogs_of_orders(page: Page, site: Served, theme: str) -> None:
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-    for path, labels in ((f"migrations/{site.ids['frozen']}", ("Pause", "End the freeze", "Abort", "Roll back")),
-                         ("start", ("Look", "Migrate clicks"))):  # fmt: skip
+    ids = site.ids
+    for path, labels in (
+        (f"migrations/{ids['frozen']}", ("Pause", "End the freeze", "Abort", "Roll back", "Close the migration")),
+        (f"migrations/{ids['late']}", ("Replay late records", "Close the migration")),
+        ("start", ("Look", "Migrate clicks")),
+    ):
         opened(page, site, path)
         for label in labels:
             found = dialog(page, label)

@@ -101,7 +101,7 @@ def test_a_number_out_of_its_bounds_is_refused_by_the_form_and_by_the_spec(
     from airflow.sdk.exceptions import ParamValidationError
 
     field = form_fields(FOLDER)[name]
-    assert f"A number: {said}." in field["schema"]["description_md"]
+    assert f"A number: {said}. Airflow's form puts the nearest one in the place" in field["schema"]["description_md"]
     rates = {"partitions": None, "sizing_throughput": 100.0, "sizing_per_consumer": 10.0}
     base = FILLED | (rates if name.startswith("sizing") else {})
     for value in wrong:

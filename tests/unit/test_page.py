@@ -22,10 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.api_server import READS, TRIGGERS, Right, journal_served, logged_in
 from tests.unit.page_world import REQUIRED, change, drain_progress, keep, publish, renamed
+from tests.unit.test_fence_again import half
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
+from tests.unit.test_replay import asked
 from tests.unit.world import OWNER, World
 
+from topicshift.acts.orders import close_prospect
+from topicshift.acts.replay_order import replay_prospect
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.tables import migrations, steps
 from topicshift.cli import cli
@@ -96,12 +100,71 @@ def test_an_order_is_offered_to_those_who_may_trigger_its_dag(client: Any, froze
     def offered(user: str) -> dict[str, bool]:
         return {o["order"]: o["may"] for o in client(user).get(f"/api/migrations/{frozen}").json()["orders"]}
 
-    orders = {"pause", "resume on source", "abort", "roll back"}
+    orders = {"pause", "resume on source", "abort", "roll back", "close"}
     assert offered("on-call") == dict.fromkeys(orders, True)
     assert offered("viewer") == dict.fromkeys(orders, False)
     text = client("viewer").get(f"/migrations/{frozen}").text
     assert "<dialog" not in text and text.count("disabled title=") == len(orders)
     assert client("on-call").get(f"/migrations/{frozen}").text.count("<dialog") == len(orders)
+
+
+def offered(client: Any, migration: str) -> dict[str, dict[str, Any]]:
+    return {o["order"]: o for o in client("on-call").get(f"/api/migrations/{migration}").json()["orders"]}
+
+
+def test_a_replay_is_offered_where_records_came_too_late_and_says_which(
+    client: Any, journal: SqlJournal, tmp_path: Path
+) -> None:
+    """The same words as the command's, as far as the journal and the evidence tell them without a cluster."""
+    world = asked(records=3)
+    name = publish(world, journal, tmp_path / "evidence")
+    found = offered(client, name)["replay"]
+    assert found["grave"] and found["looks"] and found["cannot"] == "" and found["dag_id"] == "topic_control"
+    said = "\n".join(found["does"])
+    assert "3 records that came to payments too late for ledger-g go to payments-v2" in said
+    assert "payments[1] offset 10, no key" in said and "payments[1] offset 12, no key" in said
+    assert "cannot be taken back" in said and "topicshift-replayed" in said
+    text = unescape(client("on-call").get(f"/migrations/{name}").text)
+    assert 'name="records"' in text and "1:10; empty: all of them" in text
+
+
+def test_a_replay_is_refused_on_the_page_for_the_reason_of_the_command(
+    client: Any, journal: SqlJournal, tmp_path: Path
+) -> None:
+    world = half("producers_first")
+    assert "replay" not in offered(client, publish(world, journal, tmp_path / "evidence")), "no record came too late"
+    world.write(partition=1)
+    world.waits(patience_s=30.0)
+    name = world.claim.migration_id
+    row, rows, trail = world.journal.current(name), world.journal.steps(name), world.journal.events(name)
+    keep(journal, row, rows, trail, instead=True)
+    cannot = offered(client, name)["replay"]["cannot"]
+    assert cannot == replay_prospect(world.context(), world.record(), None).cannot and "fraud-g" in cannot
+
+
+def test_what_is_done_is_neither_replayed_nor_closed(client: Any, journal: SqlJournal, tmp_path: Path) -> None:
+    world = asked()
+    world.answer(world.asks())
+    world.advanced()
+    assert set(offered(client, publish(world, journal, tmp_path / "evidence"))) == {"roll back"}
+
+
+@pytest.mark.parametrize("until", [Step.PLAN, Step.CREATE_TARGET, Step.SWITCH_PRODUCERS])
+def test_a_close_says_what_the_command_says_of_it(
+    until: Step, client: Any, journal: SqlJournal, tmp_path: Path
+) -> None:
+    world = World()
+    world.advanced(until=until)
+    found = offered(client, publish(world, journal, tmp_path / "evidence"))["close"]
+    assert tuple(found["does"]) == close_prospect(world.context(), world.record()).does
+    assert found["does"][0] == "it ends as failed, moves nobody, and both topics are free"
+    assert (found["cannot"], found["grave"], found["looks"]) == ("", True, True)
+    assert any("left to do by hand" in line for line in found["does"]) == (until is not Step.PLAN)
+
+
+def test_nothing_is_closed_while_producers_may_stand_still(client: Any, frozen: str) -> None:
+    found = offered(client, frozen)["close"]
+    assert "end the freeze first" in found["cannot"] and found["does"] == []
 
 
 def test_no_address_of_the_page_changes_anything(client: Any, frozen: str) -> None:
@@ -321,6 +384,7 @@ def _one(name: str) -> dict[str, Any]:
         "answers": [{"at": name, "by": name, "said": name, "ask": name, "of": name, "about": {name: name}}],
         "trail": [{"seq": 2, "at": name, "actor": name, "did": name, "what": name, "tone": "bad"}],
         "chain": {"holds": False, "rows": 1, "problems": [name], "ends_in": name, "from_its_first_row_at": name},
+        "late": {"unseen": 1, "groups": [name], "records": [{"place": name, "line": name}], "complete": True},
         "unread": [name], "run_page": "/dags/x", "answer_page": "/dags/x", "state": name, "step": name,
         "rollback": {"kind": name, "why": name, "does": name, "at": None},
     }  # fmt: skip

@@ -84,9 +84,16 @@ def _whereabouts(held: Record, record: Record) -> list[str]:
     return left
 
 
-def all_leftovers(ctx: MigrationContext, record: Record) -> list[str]:
-    """What a close would leave in effect, on a way back of both ways."""
-    held = ctx.record_as_held()
+def close_lines(held: Record, record: Record) -> tuple[str, ...]:
+    """What closing does, one line each, with what it leaves to be done by hand. ``held``: before any way back."""
+    failed = ends_as(held) is MigrationState.FAILED
+    ends = "it ends as failed" if failed else "its retirement ends"
+    left = (f"left to do by hand: {line}" for line in all_leftovers(held, record))
+    return (f"{ends}, moves nobody, and both topics are free", *put_back_lines(held, record), *left)
+
+
+def all_leftovers(held: Record, record: Record) -> list[str]:
+    """What a close would leave in effect, on a way back of both ways. ``held``: before any way back."""
     if held.policy.rehearsal:  # all of its shadow is deleted
         return []
     both = ways(held, record)
@@ -106,9 +113,9 @@ def _before(way: Record) -> str:
     )
 
 
-def put_back_lines(ctx: MigrationContext, record: Record) -> list[str]:
+def put_back_lines(held: Record, record: Record) -> list[str]:
     """What a close would put back by itself, one line each."""
-    both = ways(ctx.record_as_held(), record) if puts_back(record) else []
+    both = ways(held, record) if puts_back(record) else []
     return [f"the retention of {way.source} is put back; {_before(way)}" for way in both if lengthened(way)]
 
 
@@ -187,7 +194,7 @@ def _left(ctx: MigrationContext, record: Record) -> list[str]:
     """End what the migration waits for; what a person has to look at then."""
     unrestored = _restore_retention(ctx, record) if puts_back(record) else []
     record = ctx.refresh()
-    left = [*all_leftovers(ctx, record), *unrestored]
+    left = [*all_leftovers(ctx.record_as_held(), record), *unrestored]
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
     held = ctx.record_as_held()

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from topicshift.acts.advance import Asking, Done, Outcome, Waiting, advance
-from topicshift.acts.close import all_leftovers, close, ends_as, not_closed, put_back_lines
+from topicshift.acts.close import close, close_lines, not_closed
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.observe import observe
 from topicshift.acts.questions import record_answer, record_question
@@ -288,12 +288,8 @@ def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
 
 def close_prospect(ctx: MigrationContext, record: Record, *, even_frozen: bool = False) -> Prospect:
     """What closing would do now, with what it would leave to be done by hand."""
-    left = tuple(f"left to do by hand: {line}" for line in all_leftovers(ctx, record))
-    failed = ends_as(ctx.record_as_held()) is MigrationState.FAILED
-    ends = "it ends as failed" if failed else "its retirement ends"
-    does = (f"{ends}, moves nobody, and both topics are free", *put_back_lines(ctx, record), *left)
     why_not = not_closed(record, even_frozen=even_frozen)
-    return Prospect((), why_not) if why_not else Prospect(does)
+    return Prospect((), why_not) if why_not else Prospect(close_lines(ctx.record_as_held(), record))
 
 
 __all__ = ["Asking", "Done", "Prospect", "Waiting", "abort", "pause", "postpone", "resume_on_source", "unpause"]

@@ -68,7 +68,8 @@ def _looked(ctx: MigrationContext, record: Record, places: Collection[Place] | N
     return Prospect((*does, marked)), offers
 
 
-def _why_not(ctx: MigrationContext, record: Record) -> str:
+def not_replayed(record: Record) -> str:
+    """Why nothing is replayed now, as far as the journal tells; empty where it knows nothing against it."""
     if ended(record):
         return ended(record)
     if rolling_back(record):
@@ -82,6 +83,13 @@ def _why_not(ctx: MigrationContext, record: Record) -> str:
         )
     if record.at(Row.REPLAY) is StepState.INTENDED:
         return f"A replay is under way already. It goes on with: topicshift advance {record.migration_id}."
+    return ""
+
+
+def _why_not(ctx: MigrationContext, record: Record) -> str:
+    why = not_replayed(record)
+    if why:
+        return why
     strays = strays_of(ctx)
     if not strays.complete:
         return f"More records came to {record.source} than were named one by one; a replay would be of a part of them."

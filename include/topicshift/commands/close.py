@@ -37,7 +37,8 @@ def command(
         record = ctx.refresh()
         prospect = close_prospect(ctx, record, even_frozen=even_frozen)
         if what:
-            said = {"migration": record.migration_id, "state": record.state.value, "left": all_leftovers(ctx, record)}
+            left = all_leftovers(ctx.record_as_held(), record)
+            said = {"migration": record.migration_id, "state": record.state.value, "left": left}
             said |= prospect.values()
         else:
             announce(ctx, prospect)

@@ -161,7 +161,7 @@ def _understood(found: Shown, user: Any) -> dict[str, Any]:
         **page,
         "run_page": run,
         "answer_page": f"{run}/required_actions",
-        "orders": offered(found.record, page["rollback"], triggerable(user), now),
+        "orders": offered(found, page, triggerable(user), now),
         "chain": chain(name),
         "trail": [_event(e) for e in overview.latest(name, TRAIL)],
     }

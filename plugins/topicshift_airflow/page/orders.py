@@ -12,9 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.acts import orders
+from topicshift.acts.close import close_lines, not_closed
+from topicshift.acts.replay_order import not_replayed
+from topicshift.core.drain.replay import HEADER
 from topicshift.core.engine.hold import paused
+from topicshift.core.engine.snapshot import record_to_show
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.page.listing import Shown
 from topicshift_airflow.page.rights import CONTROL, ROLLBACK
 
 
@@ -35,17 +40,23 @@ class Order:
     grave: bool = False
 
 
-def offered(record: Record, back: Mapping[str, Any], may: frozenset[str], now: datetime) -> list[dict[str, Any]]:
-    """The orders that make sense for this migration now. ``back``: the way back to expect, from its page."""
-    found = list[Order]()
+def offered(found: Shown, page: Mapping[str, Any], may: frozenset[str], now: datetime) -> list[dict[str, Any]]:
+    """The orders that make sense for this migration now. ``page``: what is shown of it, with its way back to expect
+    (``rollback``) and its late records (``late``)."""
+    record, back, late = found.record, page["rollback"], page["late"]
+    out = list[Order]()
     if record.state is MigrationState.OPEN and not record.over:
-        found += _holds(record, now)
+        out += _holds(record, now)
         if record.freeze is not None and not record.mirrored:
-            found.append(_resume(record))
-        found.append(_abort(record, back))
+            out.append(_resume(record))
+        out.append(_abort(record, back))
+        if late is not None and late["unseen"] != 0 and not record.mirrored:
+            out.append(_replay(record, late))
     if _can_go_back(record):
-        found.append(_roll_back(record, back))
-    return [{**asdict(o), "may": o.dag_id in may} for o in found]
+        out.append(_roll_back(record, back))
+    if not record.over:
+        out.append(_close(record_to_show(found.row, found.steps), record))
+    return [{**asdict(o), "may": o.dag_id in may} for o in out]
 
 
 def _holds(record: Record, now: datetime) -> list[Order]:
@@ -104,3 +115,34 @@ def _roll_back(record: Record, back: Mapping[str, Any]) -> Order:
         )
     cannot = f"{back.get('why')}" if kind == "forward_only" else ""
     return Order("roll back", "Roll back", ROLLBACK, tuple(does), cannot, looks=True, grave=True)
+
+
+def _replay(record: Record, late: Mapping[str, Any]) -> Order:
+    unseen, groups = late["unseen"], ", ".join(late["groups"])
+    records = "records" if unseen is None else "1 record" if unseen == 1 else f"{unseen:,} records"
+    more = unseen - len(late["records"]) if unseen is not None else 0
+    does = [
+        f"{records} that came to {record.source} too late for {groups or 'some groups'} go to {record.target}: "
+        "all of them, or those that you name",
+        *(one["line"] for one in late["records"]),
+        *([f"and {more:,} more, see strays.json"] if late["records"] and more > 0 else []),
+        "a group that has read one of them already gets it a second time; a key with later records in the target gets "
+        "it after those: look first, and each is named",
+        f"each gets the header {HEADER} with its place on {record.source}; the order proof is made anew",
+        f"it cannot be taken back: a group that went back to {record.source} would get them twice",
+    ]
+    cannot = not_replayed(record)
+    if not cannot and not late["complete"]:
+        cannot = "more records came than were named one by one; a replay would be of a part of them"
+    return Order("replay", "Replay late records", CONTROL, tuple(does), cannot, looks=True, grave=True)
+
+
+def _close(held: Record, record: Record) -> Order:
+    cannot = not_closed(record)
+    if cannot and record.freeze is not None:
+        cannot = (
+            f"producers of {record.source} may stand still for it: end the freeze first. Where that cannot tell where "
+            f"producers are, look at each, then: topicshift close --even-frozen {record.migration_id}"
+        )
+    does = () if cannot else close_lines(held, record)
+    return Order("close", "Close the migration", CONTROL, does, cannot, looks=True, grave=True)

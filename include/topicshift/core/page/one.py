@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from topicshift.core.drain.names import GATE
+from topicshift.core.drain.names import GATE, STRAYS
+from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.progress import open_questions
 from topicshift.core.engine.snapshot import watch_found
@@ -21,8 +22,11 @@ from topicshift.core.page.timeline import timeline
 from topicshift.core.page.waits import signals
 from topicshift.core.rows import EventRow
 
-READ = ("plan.json", GATE)
+READ = ("plan.json", GATE, STRAYS)
 """Files of evidence that the page reads, besides the progress of the drain."""
+
+NAMED = 20
+"""Late records that are named one by one."""
 
 PEOPLE = frozenset({"asked", "approved", "refused", "unanswered", "first_yes"})
 """Events of questions to people and of their answers."""
@@ -77,6 +81,7 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "partitions": _partitions(plan, found),
         "findings": _findings(plan),
         "watch": watch_found(found.steps),
+        "late": _late(record, sources.data.get(STRAYS)),
         "lag": [_plain(g) for g in drains or before],
         "lag_of": "drain" if drains else "gate" if before else None,
         "rollback": _plain(asdict(way_back(record, looked))),
@@ -159,4 +164,27 @@ def _answer(event: EventRow) -> dict[str, Any]:
         "ask": str(data.get("act") or ""),
         "of": str(data.get("for") or ""),
         "about": {k: str(v)[:40] for k, v in about.items()} if isinstance(about, Mapping) else {},
+    }
+
+
+def _late(record: Record, data: bytes | None) -> dict[str, Any] | None:
+    """Records that came to the source after its fence, and that released groups cannot see; None where none came.
+
+    ``unseen``: how many, None where they were not counted; ``records``: the first ones by name, as the evidence has
+    them; ``complete``: whether each is named there.
+    """
+    row = record.step(Row.FENCE_AGAIN)
+    if row is None or not row.state.in_effect:
+        return None
+    unseen, groups = row.data.get("unseen"), row.data.get("unseen_by") or ()
+    try:
+        named = Strays.model_validate_json(data or b"{}")
+    except ValueError:
+        named = None
+    records = named.unseen[:NAMED] if named is not None else []
+    return {
+        "unseen": unseen if isinstance(unseen, int) else None,
+        "groups": [str(g) for g in groups],
+        "records": [{"place": f"{r.partition}:{r.offset}", "line": r.line(record.source)} for r in records],
+        "complete": named.complete if named is not None else True,
     }

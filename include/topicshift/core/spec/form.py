@@ -13,9 +13,10 @@ migration needs (the fields without a default, and the target); everything else 
 model's sections below, which are closed.
 
 A field's schema holds its type and its choices, and of a number its least and its greatest value: Airflow's page puts
-the nearest one into a field that is left with another, where the person sees it, and its API refuses another one by
-name. It holds no other rule that a typed value could break (pattern, the shape of an item): of those Airflow's page
-says "Bad Request" and no more. The spec's own check, in the first task, names the field, the reason and what to do.
+the nearest one into a field that is left with another, and its API refuses another one by name. The page does that
+without a word, so the help text says it; without the bounds, 0 and 10^12 would pass the form. It holds no other rule
+that a typed value could break (pattern, the shape of an item): of those Airflow's page says "Bad Request" and no
+more. The spec's own check, in the first task, names the field, the reason and what to do.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _PREFIX = {"partitions": "sizing"}
 _CODE = re.compile("`([^`]+)`")
 """Code in a help text is set bold in the form: Airflow's box around code covers the line above it."""
 _KEEP = ("type", "enum", "minimum", "maximum")
+_REPLACED = "Airflow's form puts the nearest one in the place of another: look at the field again."
+"""Its number field is told the bounds, and does so without a word when the field is left."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +324,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
         if most is None
         else f"{most:,} or less"
     )
-    return f" A number: {both}."
+    return f" A number: {both}. {_REPLACED}"
 
 
 def _example(value: Any) -> str:

@@ -136,6 +136,7 @@
       Object.assign(conf, { order, reason: form.elements.reason.value, only_say: onlySay });
       const until = form.elements.until?.value;
       if (until) conf.until = new Date(until).toISOString();
+      if (form.elements.records) conf.records = form.elements.records.value;
     }
     for (const button of buttons) button.disabled = true;
     let done = false;
@@ -161,7 +162,10 @@
       const lines = (said.would || []).map((line) => [`${onlySay ? "It would" : "It does"}: ${line}`]);
       if (said.cannot) lines.push([`Refused: ${said.cannot}`, "bad-text"]);
       else if (state === "failed") lines.push(["It failed; the log of its task says why.", "bad-text"]);
-      else if (!onlySay) { lines.push([`Done: ${said.outcome}`]); done = true; }
+      else if (!onlySay) {
+        lines.push([`Done: ${said.outcome}`], ...(said.left || []).map((line) => [`Left to do by hand: ${line}`, "bad-text"]));
+        done = true;
+      }
       say(place, ...lines);
       runLink(place, dag, run);
     } catch (error) {
@@ -186,6 +190,15 @@
     const dag = form.elements.dag?.value || form.dataset.start, place = form.querySelector(".said");
     const submit = form.querySelector("[type=submit]"), conf = valuesOf(form);
     if ("source" in conf && !conf.source) { say(place, ["Name the topic first.", "bad-text"]); return; }
+    const count = form.elements.partitions;
+    if (count && !count.checkValidity()) {
+      const most = Number(count.max).toLocaleString("en"), given = count.value === "" ? "This" : count.value;
+      say(place, [`${given} is no count of partitions. Write a whole number from 1 to ${most}. Nothing was begun.`, "bad-text"]);
+      count.setAttribute("aria-invalid", "true");
+      count.focus();
+      return;
+    }
+    count?.removeAttribute("aria-invalid");
     submit.disabled = true;
     let done = false;
     try {
