@@ -155,6 +155,13 @@ MUTATIONS = (
         ("tests/unit/test_cleared_tasks.py",),
     ),
     Mutation(
+        "tasks: a run whose migration was aborted ends green",
+        "plugins/topicshift_airflow/operators/advance.py",
+        "        if called_off:",
+        "        if False:",
+        ("tests/unit/test_cleared_tasks.py",),
+    ),
+    Mutation(
         "impact: the sign bit is not masked, one key at a time",
         CORE + "impact/partitioning.py",
         "return (hash_value & 0x7FFFFFFF) % partitions",

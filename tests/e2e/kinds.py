@@ -108,7 +108,7 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
     assert seen() == before
     assert row("rollback").data["not_restored"] == []
     apps.goes_on()
-    run.api.wait_run(run.dag_id, run.run_id, timeout=120)
+    run.wait("failed", timeout=120)
     assert run.states()[SWITCH] != "success"
     _told(run, apps, journal, migration)
 

@@ -123,6 +123,7 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
         assert "Done: " in said, said
         expect(page.locator(".asof")).to_contain_text("rolled back", timeout=30_000)
         assert journal.current(row.migration_id).state == "rolled_back"
+        run.wait("failed")  # aborted is no success
         (abort,) = journal.events(row.migration_id, {"abort"})
         assert abort.data == {"reason": "a test", "by": "user:admin"}
         assert trail_is_intact(journal, row.migration_id)

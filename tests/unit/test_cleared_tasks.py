@@ -20,6 +20,8 @@ from tests.unit.world import SOURCE, World
 
 from topicshift import cli
 from topicshift.acts.advance import advance
+from topicshift.acts.close import close
+from topicshift.acts.orders import abort
 from topicshift.core.engine.need import need
 from topicshift.core.engine.words import ORDER, Row, Step
 from topicshift.core.spec.cutover import Cutover
@@ -117,6 +119,30 @@ def test_after_the_end_a_cleared_task_is_skipped_and_changes_nothing(run: Run) -
     assert snapshot(run) == before
     assert run.airflow.run(run.task("report"))["report"] == "report.html"
     assert snapshot(run) == before
+
+
+@pytest.mark.parametrize("ends", ["aborted", "closed"])
+@pytest.mark.parametrize("step", [Step.PLAN, Step.CREATE_TARGET, Step.STOP_PRODUCERS])
+def test_a_run_whose_migration_was_ended_by_a_person_is_red(
+    monkeypatch: pytest.MonkeyPatch, ends: str, step: Step
+) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    world = run.airflow.world
+    run.armed()
+    run.airflow.until(step)
+    if ends == "aborted":
+        abort(world.context(), "not this year", 60.0)
+    else:
+        close(world.context(), "not this year", even_frozen=True)
+    ended, before = world.journal.current(world.claim.migration_id).state, snapshot(run)
+    assert ended == ("failed" if ends == "closed" or step is Step.PLAN else "rolled_back")
+    for task in [*run.tasks, tasks.drain_verification()]:
+        with pytest.raises(AirflowFailException, match=f"is {ended}"):  # skipped, it would leave the run green
+            task.before(run.airflow.context(task)) if isinstance(task, SparkJobOperator) else run.airflow.run(task)
+    back = tasks.resume_on_source()
+    with pytest.raises(AirflowSkipException, match=f"is {ended}"):
+        run.airflow.run(back)
+    assert snapshot(run) == before and not world.events("step_failed")
 
 
 def test_every_task_may_run_twice(run: Run) -> None:

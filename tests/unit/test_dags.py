@@ -192,6 +192,16 @@ def test_the_form_has_the_fields_of_a_spec(parsed: Any) -> None:
     assert "cutover" in parsed["dags"]["topic_assessment"]["params"]
 
 
+@pytest.mark.parametrize("dag_id", ["topic_migration", "topic_migration_producers_first"])
+def test_a_failed_step_cannot_leave_a_migrations_run_green(parsed: Any, dag_id: str) -> None:
+    tasks = parsed["dags"][dag_id]["tasks"]
+    leaves = set(tasks) - {up for task in tasks.values() for up in task["up"]}
+    assert {name: tasks[name]["rule"] for name in leaves} == {
+        "verify.report": "all_success",
+        "resume_on_source": "one_failed",
+    }
+
+
 def test_a_failed_retirement_cannot_leave_its_run_green(parsed: Any) -> None:
     tasks = parsed["dags"]["topic_retirement"]["tasks"]
     leaves = set(tasks) - {up for task in tasks.values() for up in task["up"]}

@@ -194,6 +194,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_a_rollback_before_the_first_record_puts_everything_back",
     ),
     "a migration is not wanted any more": ("test_an_abort_leaves_what_was_there_before",),
+    "it was aborted, closed or rolled back, and its run goes on": (
+        "test_a_run_whose_migration_was_ended_by_a_person_is_red",
+        "test_a_failed_step_cannot_leave_a_migrations_run_green",
+        "test_a_person_follows_a_migration_and_ends_it_from_the_page",
+    ),
     "nothing goes on any more": (
         "test_close_ends_every_state",
         "test_close_at_each_act_of_a_way_back_says_where_everybody_is",

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from topicshift.core.drain.names import suffix
-from topicshift.core.engine.words import ORDER, STEPS, Ask, Step
+from topicshift.core.engine.words import ORDER, STEPS, Ask, MigrationState, Step
 from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
 from topicshift_airflow.lineage import Lineage, as_openlineage, lineage_of
@@ -185,15 +185,12 @@ class AdvanceOperator(HITLOperator):
         return None
 
     def _done(self, ctx: MigrationContext, done: Done) -> Any:
+        called_off = self.wanted == "forward" and ended_otherwise(ctx)
+        if called_off:
+            # Airflow takes a run of skipped tasks for a success.
+            raise AirflowFailException(called_off)
         if done.decision.rule == "ended" and not self.again:
-            from topicshift.core.plan.ownership import closing
-
-            closed = closing(ctx.journal.events(ctx.row.migration_id)) if ctx.row.state == "failed" else None
-            raise AirflowSkipException(
-                f"{ctx.row.migration_id} is {ctx.row.state}: {ctx.row.source} was to move to {ctx.row.target}. "
-                + (f"{closed}. " if closed else "")
-                + "A task that is cleared has nothing left to do."
-            )
+            raise AirflowSkipException(f"{_ended(ctx)} A task that is cleared has nothing left to do.")
         ctx.log(f"done; next: {done.why}")
         self.lineage = lineage_of(ctx, self.until)
         return self.after(ctx, done)
@@ -228,6 +225,20 @@ class AdvanceOperator(HITLOperator):
         name = self.evidence.replace("%s", suffix(self.consumer))
         if name and name in ctx.ports.evidence.names(ctx.row.migration_id):
             self.evidence_url = ctx.ports.evidence.url(ctx.row.migration_id, name)
+
+
+def ended_otherwise(ctx: MigrationContext) -> str:
+    """What became of a migration that was aborted, closed or rolled back; empty for one that is open, or went well."""
+    otherwise = (MigrationState.FAILED, MigrationState.ROLLED_BACK)
+    return _ended(ctx) if ctx.row.state in otherwise and not ctx.row.active else ""
+
+
+def _ended(ctx: MigrationContext) -> str:
+    from topicshift.core.plan.ownership import closing
+
+    closed = closing(ctx.journal.events(ctx.row.migration_id)) if ctx.row.state == MigrationState.FAILED else None
+    said = f"{ctx.row.migration_id} is {ctx.row.state}: {ctx.row.source} was to move to {ctx.row.target}."
+    return f"{said} {closed}." if closed else said
 
 
 def asked(question: Question, ti_id: Any) -> TaskDeferred:

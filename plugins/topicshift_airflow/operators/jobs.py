@@ -18,7 +18,7 @@ from topicshift.core.engine.words import Act, Row, StepState
 from topicshift.core.errors import Refused, Unreadable
 from topicshift_airflow.links import EvidenceLink
 from topicshift_airflow.notices import news_told
-from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.operators.advance import RETRIES, ended_otherwise
 from topicshift_airflow.operators.spark import NotNeeded, SparkJobOperator
 from topicshift_airflow.runtime import open_context, typed_failures
 
@@ -83,6 +83,8 @@ class _MigrationJob(SparkJobOperator):
 
         with typed_failures(), open_context(context) as ctx, news_told(ctx), ctx.recorded(self.task_id):
             record = ctx.refresh()
+            if called_off := ended_otherwise(ctx):
+                raise AirflowFailException(called_off)
             if record.over:
                 raise AirflowSkipException(f"{ctx.row.migration_id} is {record.state.value}: nothing is left to do.")
             if not self.needed(ctx, record):
