@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
-from tests.unit.world import AUTO, World, said
+from tests.unit.world import AUTO, SOURCE, TARGET, World, said
 
 from topicshift.adapters.controllers import ControllerEnv, controller
 from topicshift.core.errors import PreflightFailed, SpecError
@@ -47,6 +47,23 @@ def test_a_kind_of_an_installed_package_is_accepted_and_made(balloons: None) -> 
     made = spec(kind="balloon", settings={"colour": "red", "height": 3})
     assert made.producers[0].settings == {"colour": "red", "height": 3}
     assert isinstance(controller("balloon", ControllerEnv({})), Balloon)
+
+
+def test_applications_of_a_kind_of_an_installed_package_are_moved_as_others_are(balloons: None) -> None:
+    who = {"name": "checkout", "kind": "balloon", "settings": {"colour": "red"}, "principal": "User:checkout"}
+    w = World(producers=[who, {"name": "billing", "principal": "User:billing"}])
+    made = controller("balloon", ControllerEnv({}, w.cluster))
+    assert isinstance(made, Balloon)
+    w.controllers["balloon"] = made  # type: ignore[assignment]
+    made.cannot = ["checkout: there is no wind"]
+    with pytest.raises(PreflightFailed, match=r"TS325.*checkout: there is no wind"):
+        w.advanced()
+    made.cannot = []
+    w.advanced()
+    assert w.where() == {(TARGET, True)}
+    assert [a for a in made.acts if "arm" not in a] == ["stop checkout", f"point {TARGET} checkout", "start checkout"]
+    w.advanced(wanted="rollback")
+    assert w.where() == {(SOURCE, True)} and made.topic == {"checkout": SOURCE}
 
 
 def test_a_kind_that_nobody_offers_is_refused_with_a_suggestion() -> None:
