@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncore
+import html
 import json
+import os
 import smtpd
 import threading
 import time
@@ -16,12 +18,14 @@ from typing import Any, cast
 
 import pytest
 from tests.unit.test_notifiers import Hook, connect
+from tests.unit.world import SOURCE, World
 
 from lab.airflow_api import wait_until
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.engine.freeze import Freeze
-from topicshift.core.engine.words import Ask, Row, StepState
-from topicshift.core.notices import NOTICE
+from topicshift.core.engine.words import Ask, Row, Step, StepState
+from topicshift.core.errors import DrainTimedOut
+from topicshift.core.notices import NOTICE, Told
 from topicshift.core.rows import Claim
 from topicshift_airflow.notices import tell_untold
 
@@ -156,6 +160,62 @@ def test_the_end_of_a_freeze_and_a_retirement_that_is_due_reach_both_servers(
         "payments: a person has to answer",
         "payments: the scream test runs",
     ], "a freeze that ended well wakes nobody by mail"
+
+
+def test_every_event_of_a_migration_is_mailed_and_posted(
+    mail: MailServer, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first question to the deletion of the source, and a run whose freeze lasts too long and ends on it."""
+    (row,) = json.loads(os.environ["AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS"])
+    monkeypatch.setenv("AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS", json.dumps([{**row, "only": list(Told)}]))
+    asked = {"plan": "required", "freeze": "auto", "retire": "required"}
+
+    def tell(w: World) -> None:
+        tell_untold(w.journal, w.claim.migration_id, w.clock.now())
+
+    well = World(approvals=asked)
+    asking = well.asks()
+    well.show(asking)
+    tell(well)
+    well.answer_late(asking)
+    well.advance(until=Step.STOP_PRODUCERS)
+    tell(well)
+    well.advanced()
+    tell(well)
+    well.clock.advance(8 * 86_400)
+    asking = well.asks(wanted="retire")
+    well.show(asking)
+    tell(well)
+    well.answer_late(asking)
+    well.waits(wanted="retire", patience_s=0)
+    tell(well)
+    well.clock.advance(3600)
+    well.advance(wanted="retire")
+    tell(well)
+    ill = World(freeze_alarm_after="30s")
+    ill.advance(until=Step.STOP_PRODUCERS, leave=frozenset({"gate"}))
+    ill.cluster.commit("fraud-g", SOURCE, {0: 9})
+    ill.advance(until=Step.STOP_PRODUCERS)
+    tell(ill)
+    ill.clock.advance(31)
+    tell(ill)
+    ill.clock.advance(120)
+    ctx = ill.context()
+    with pytest.raises(DrainTimedOut), ctx.recorded("drain.wait"):
+        ill.advance(ctx)
+    tell(ill)
+    told = [
+        *("person_wanted", "freeze_begun", "freeze_ended", "retirement_due", "retirement_due", "source_deleted"),
+        *("freeze_begun", "freeze_overlong", "producers_resumed", "run_stands"),
+    ]
+    alarms = [post[2]["alarm"] for post in hook.posts]
+    assert [alarm["code"] for alarm in alarms] == told
+    wait_until(lambda: len(mail.mails) == len(told), 20, "every mail")
+    for alarm, (to, mailed) in zip(alarms, mail.mails, strict=True):
+        body = mailed.get_body(("html",))
+        assert (to, mailed["Subject"]) == (["oncall@example.com"], alarm["title"])
+        assert body is not None and alarm["text"] in html.unescape(body.get_content())
+    assert {*Told} - {*told} == {"source_watched"}
 
 
 def test_a_mail_server_that_is_down_is_named_and_the_hook_is_told(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,74 @@ def test_after_the_end_a_cleared_task_is_skipped_and_changes_nothing(run: Run) -
     assert snapshot(run) == before
     assert run.airflow.run(run.task("report"))["report"] == "report.html"
     assert snapshot(run) == before
+
+
+AFTER_THE_FENCE = ("certificate", "confirm", "switch", "by_hand")
+
+
+def before_the_freeze(run: Run) -> None:
+    """Everything up to the task that stops producers."""
+    run.armed()
+    run.airflow.until(Step.CREATE_TARGET)
+    for task_id in ("transactions", "ready", "go"):
+        run.airflow.run(run.task(task_id))
+
+
+def test_in_a_freeze_one_task_acts_to_the_switch_and_those_after_it_record_what_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    world = run.airflow.world
+    before_the_freeze(run)
+    assert world.where() == {(SOURCE, True)}
+    run.airflow.run(run.task("fence"))
+    assert world.where() == {("payments-v2", True)}, "nobody waits for the scheduler"
+    rows, acted = world.journal.steps(world.claim.migration_id), world.data(Row.SWITCH_PRODUCERS)
+    world.clock.advance(60)
+    told = {name: run.airflow.run(run.task(name)) for name in AFTER_THE_FENCE}
+    added = [row.step for row in world.journal.steps(world.claim.migration_id) if row not in rows]
+    assert added == [Row.WIDE_DENY], "what the freeze has done is done once"
+    assert told["certificate"]["certificate"]["sha256"] == world.data(Row.CERTIFICATE)["sha256"]
+    assert told["confirm"]["verification"]["verdict"] == "verified"
+    for task in ("switch", "by_hand"):
+        assert told[task]["switch_producers"].items() <= acted.items(), "with the act's own times"
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_in_a_freeze_a_task_holds_its_worker_for_10_seconds_of_waiting_at_most(
+    monkeypatch: pytest.MonkeyPatch, cleared: bool
+) -> None:
+    """Whether it is woken or cleared then, the next one goes on from the journal."""
+    run = Run(monkeypatch, Cutover.DRAIN_FIRST)
+    airflow, world, certificate = run.airflow, run.airflow.world, run.task("certificate")
+    before_the_freeze(run)
+    world.cluster.commit("fraud-g", SOURCE, {0: 9})
+
+    def took(what: Callable[[], Any]) -> float:
+        began = world.clock.now()
+        parked.append(what())
+        return (world.clock.now() - began).total_seconds()
+
+    def again() -> Any:
+        if cleared:
+            return airflow.run(certificate)
+        try:
+            return certificate.resume(airflow.context(certificate), {"status": "due"}, **parked[-1].kwargs)
+        except TaskDeferred as parks:
+            return parks
+
+    parked: list[Any] = []
+    assert 10 <= took(lambda: airflow.run(run.task("fence"))) < 12, "its own step is done: the next one waits"
+    assert 10 <= took(lambda: airflow.run(certificate)) < 12
+    for _ in range(2):
+        assert isinstance(parked[-1], TaskDeferred) and not asks(parked[-1])
+        assert world.where() == {(SOURCE, False)}
+        assert 10 <= took(again) < 12
+    world.drain("fraud-g")
+    assert took(again) < 1 and parked[-1]["certificate"]["sha256"]
+    for name in AFTER_THE_FENCE[1:]:
+        assert took(lambda name=name: airflow.run(run.task(name))) < 10  # type: ignore[misc]
+    assert world.where() == {("payments-v2", True)} and len(world.events("freeze_begun")) == 1
 
 
 @pytest.mark.parametrize("ends", ["aborted", "closed"])

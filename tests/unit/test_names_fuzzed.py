@@ -23,7 +23,6 @@ from topicshift.adapters.evidence import FsspecEvidence
 from topicshift.adapters.journal import SqlJournal
 from topicshift.commands.common import console, escape
 from topicshift.core.drain.names import certificate_name, file_name
-from topicshift.core.engine.words import Step
 from topicshift.core.errors import SpecError
 from topicshift.core.spec.io import InvalidSpec, load_spec, spec_from_params
 from topicshift.core.text import one_line, printable, printable_json, unseen
@@ -185,6 +184,34 @@ def test_a_link_leads_to_the_evidence_page_alone(name: str) -> None:
     assert page == "" or (urlsplit(page).netloc == "" and page.startswith("/topicshift/evidence/"))
 
 
-def test_a_migration_of_odd_groups_goes_through() -> None:
-    world = World(consumers=[{"name": "<b>[red]ü/..", "group": "a/b;$(id)[bold] {{x}}"}])
-    world.advanced(until=Step.CREATE_TARGET)
+odd = anything.filter(lambda name: name.strip() != "")
+topics = st.text(alphabet=sorted(TOPIC), min_size=1, max_size=80).filter(lambda name: name not in (".", ".."))
+
+
+@settings(max_examples=25, deadline=None)
+@given(source=topics, producer=odd, consumer=odd, group=odd)
+@example("payments", "checkout", "<b>[red]ü/..", "a/b;$(id)[bold] {{x}}")
+def test_a_migration_of_odd_names_goes_to_its_end_and_back(
+    source: str, producer: str, consumer: str, group: str
+) -> None:
+    names = {
+        "source": source,
+        "target": f"{source}-v2",
+        "producers": [{"name": producer}],
+        "consumers": [{"name": consumer, "group": group}],
+    }
+    try:
+        world = World(**names)
+    except SpecError as error:
+        assert not unseen(str(error).replace("\n", ""))
+        return
+    world.advanced()
+    migration = world.claim.migration_id
+    assert world.journal.current(migration).state == "done"
+    files = {name: world.evidence.read(migration, name) or b"" for name in world.evidence.names(migration)}
+    read(render(files))
+    world.write(f"{source}-v2", 1)
+    world.drain(group, f"{source}-v2")
+    world.answer(world.asks(wanted="rollback"))
+    world.advanced(wanted="rollback")
+    assert world.journal.current(migration).state == "rolled_back"
