@@ -5,6 +5,7 @@ With ``TOPICSHIFT_PICTURES`` set to a folder, the pictures of the docs are writt
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -53,8 +54,8 @@ def page(browser: Browser, site: Served) -> Iterator[Page]:
     made.on("console", lambda said: errors.append(f"{said.text} {said.location}") if said.type == "error" else None)
     yield made
     context.close()
-    # The browser asks for a favicon by itself, and a refusal of Airflow's API is what one test is about.
-    assert [e for e in errors if "/favicon.ico" not in e and "403" not in e] == []
+    # The browser asks for a favicon by itself; refusals, and a server in need, are what tests are about.
+    assert [e for e in errors if not re.search(r"/favicon\.ico|403|502", e)] == []
 
 
 def opened(page: Page, site: Served, path: str) -> Page:
@@ -175,6 +176,68 @@ def test_a_migration_is_closed_from_the_page_and_what_is_left_is_said(page: Page
     expect(found.locator(".said")).to_contain_text("Left to do by hand: topic orders-v2 was made for this migration")
     ((dag, conf),) = site.asked
     assert (dag, conf["order"], conf["reason"]) == ("topic_control", "close", "not today") and "records" not in conf
+
+
+def test_a_freeze_is_postponed_to_the_time_that_a_person_gives(page: Page, site: Served) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['asking']}"), "Postpone")
+    expect(found).to_contain_text("the freeze does not begin before the time that you give")
+    found.get_by_label("Not before").fill("2030-01-02T03:04")
+    found.locator("[type=submit]").click()
+    expect(found.locator(".said")).to_contain_text("Done: postpone: as ordered")
+    ((_, conf),) = site.asked
+    wanted = page.evaluate("new Date('2030-01-02T03:04').toISOString()")
+    assert (conf["order"], conf["until"]) == ("postpone", wanted), "the browser's own time, with its zone"
+
+
+# ------------------------------------------------------------------------------------------------------- staleness
+
+
+def test_a_page_that_is_not_refreshed_says_since_when(page: Page, site: Served) -> None:
+    opened(page, site, f"migrations/{site.ids['frozen']}")
+    as_of = page.locator(".asof time").inner_text()
+    expect(page.locator(".asof time")).not_to_have_text(as_of)  # it refreshes by itself
+    page.route("**/topicshift/**", lambda route: route.fulfill(status=502, body="the journal cannot be read"))
+    expect(page.locator(".stale")).to_have_text("Not refreshed since then: the server answers 502")
+    kept = page.locator(".asof time").inner_text()
+    clock = page.locator(".freeze b").first
+    before = clock.inner_text()
+    expect(clock).not_to_have_text(before)
+    assert page.locator(".asof time").inner_text() == kept, "the clock runs on; what was seen keeps its time"
+    page.unroute("**/topicshift/**")
+    expect(page.locator(".stale")).to_be_hidden()
+    expect(page.locator(".asof time")).not_to_have_text(kept)
+
+
+# ------------------------------------------------------------------------------------------------- evidence, on paper
+
+
+def test_each_file_of_evidence_is_opened_or_downloaded(page: Page, site: Served, tmp_path: Path) -> None:
+    opened(page, site, f"migrations/{site.ids['done']}")
+    page.locator("details[data-key=evidence] summary").click()
+    files = page.locator("details[data-key=evidence] li")
+    plan = files.filter(has=page.get_by_role("link", name="plan.json", exact=True))
+    with page.expect_download() as caught:
+        plan.get_by_role("link", name="download").click()
+    caught.value.save_as(tmp_path / "plan.json")
+    assert caught.value.suggested_filename == "plan.json"
+    assert json.loads((tmp_path / "plan.json").read_text())["source"]["name"] == "refunds"
+    plan.get_by_role("link", name="plan.json", exact=True).click()
+    expect(page).to_have_url(f"{site.url}/topicshift/evidence/{site.ids['done']}/plan.json")
+    expect(page.locator("body")).to_contain_text("refunds-v2")
+
+
+def test_a_report_is_whole_on_paper(page: Page, site: Served) -> None:
+    """What is folded on a screen is printed, and nothing is wider than the sheet (A4 at 96 dots an inch)."""
+    page.set_viewport_size({"width": 794, "height": 1123})
+    opened(page, site, f"evidence/{site.ids['done']}/report.html")
+    folded = (
+        "[...document.querySelectorAll('details:not([open]) > :not(summary)')].filter(e => !e.checkVisibility()).length"
+    )
+    assert page.evaluate(folded) > 0, "on a screen something is folded"
+    page.emulate_media(media="print")
+    assert page.evaluate(folded) == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.pdf(format="A4")[:5] == b"%PDF-"
 
 
 # ------------------------------------------------------------------------------------------------- the audit bundle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,7 @@ from topicshift.core.page.timeline import spans, usual
 from topicshift.core.proof import audit
 from topicshift.core.proof.audit import ChainHead
 from topicshift.core.rows import EventRow
+from topicshift.reporting.run_trail import event_shown
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -136,6 +138,19 @@ def test_a_window_of_another_version_is_shown_in_its_own_words(moved: World) -> 
     row = replace(moved.journal.current(name), state="open", spec={"window": {"cron": "every night"}, "producers": 3})
     (entry,) = listed([shown(row, [], [], ["topic_migration/1"])], Wanted(), NOW)
     assert (entry["window"]["text"], entry["window"]["opens"]) == ("every night, UTC, for ", None)
+
+
+def test_each_row_of_the_trail_is_one_line_that_a_person_reads(moved: World) -> None:
+    """What an act was decided on is in ``audit.jsonl``; the line says why it was done."""
+    told = [event_shown(e) for e in moved.journal.events(moved.claim.migration_id)]
+    acts = [e["what"] for e in told if e["kind"] == "act"]
+    assert "check plan: the cluster was not looked at yet" in acts
+    assert len(acts) > 5 and all(re.fullmatch(r"[a-z ]+( of [\w-]+)?: .{10,}", what) for what in acts), acts
+    (claimed,) = (e["what"] for e in told if e["kind"] == "claimed")
+    assert claimed == "cluster_id: fake-cluster, source: payments, target: payments-v2"
+    kept = [e["what"] for e in told if e["kind"] == "evidence"]
+    assert kept and all(re.fullmatch(r"(\S+ \(SHA-256 [0-9a-f]{12}\)(, )?)+", what) for what in kept)
+    assert not any("{" in e["what"] for e in told if e["kind"] in ("act", "claimed", "evidence"))
 
 
 # ------------------------------------------------------------------------------------------------- one migration

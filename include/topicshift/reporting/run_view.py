@@ -12,71 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
-from topicshift.core.engine.words import Ask, label, told
+from topicshift.core.engine.words import Ask, told
 from topicshift.core.health import FILE as HEALTH
 from topicshift.core.health import Health, compare
 from topicshift.core.impact.placement import placement
-from topicshift.core.proof.audit import ChainHead, verify
-from topicshift.core.rows import EventRow
 from topicshift.core.spec.shadows import real_name
 from topicshift.reporting.drain_charts import chart
 from topicshift.reporting.run_freeze import freezes
 from topicshift.reporting.run_people import BAD, GOOD, OPEN, WARN, approvals, participants
+from topicshift.reporting.run_trail import chain_shown, row_shown
 from topicshift.reporting.values import clock, inside, seconds_text, when
-
-EVENTS = {
-    "abort": "ordered to abort",
-    "approved": "said yes",
-    "asked": "was asked",
-    "claimed": "claimed both topics",
-    "closed": "closed the migration",
-    "evidence": "wrote evidence",
-    "first_yes": "said the first of two yes",
-    "refused": "said no",
-    "unanswered": "did not answer in time",
-    "freeze_begun": "began the freeze",
-    "window_missed": "missed the window",
-    "fenced": "proved the fence",
-    "fence_broken": "found the source written to after the fence",
-    "fence_not_proven": "could not prove the fence",
-    "drained": "certified the drain",
-    "alarm": "raised an alarm",
-    "alarm_over": "saw an alarm end",
-    "transaction_abort_begun": "began to abort a hanging transaction",
-    "transaction_aborted": "aborted a hanging transaction",
-    "verified": "verified the drain by reading",
-    "spark_job": "ran a Spark job",
-    "keys_shown": "asked for a report that names keys themselves",
-    "planned": "made the plan",
-    "producers_switched": "switched the producers",
-    "producers_resumed": "let the producers resume on the source",
-    "resume_called_off": "left the producers on the target",
-    "answer_ignored": "answered what is asked no longer",
-    "deny_repaired": "put a removed DENY back",
-    "group_switched": "switched a group",
-    "proof": "judged the proof",
-    "step_intended": "began",
-    "step_finished": "wrote down",
-    "step_failed": "failed in a step",
-    "went_on": "went on",
-    "run_ended": "saw that the run has ended",
-    "impact_taken_over": "took over a fresh impact",
-    "rolled_back": "rolled back",
-    "restored": "compared the source with what was there before",
-    "scream_test_begun": "began the scream test",
-    "source_deleted": "deleted the source",
-    "source_written": "found records on the source that came after the fence",
-    "source_read": "found a group that reads the source",
-    "source_replaced": "found another topic of the source's name",
-    "source_missing": "found the source deleted by somebody else",
-    "source_back": "found the deleted source there again",
-    "commits_expired": "found commits on the source expired",
-    "commits_set_back": "found commits on the source set back",
-    "watch_over": "saw a finding of the watch end",
-    "rehearsal_of": "began a rehearsal",
-    "rehearsal_begun": "filled the shadow topic with a sample of the source",
-    "rehearsal_over": "deleted the shadow topics, their ACLs and groups",
-}
 
 _PROOF = {
     "proven": (GOOD, "Proven: nothing lost, nothing out of order"),
@@ -156,8 +101,8 @@ def build(evidence: Mapping[str, bytes]) -> View:
                     group["took"] = seconds_text(group["seconds"])
                 view.drains.append(drawn)
     view.people = approvals(events)
-    view.trail = [_event(e) for e in events]
-    view.chain = _chain(events, migration)
+    view.trail = [row_shown(e) for e in events]
+    view.chain = chain_shown(events, migration)
     order = {"error": 0, "warning": 1, "info": 2}
     findings = [f for f in plan.get("findings", []) if isinstance(f, dict)]
     view.findings = sorted(findings, key=lambda f: order.get(str(f.get("level")), 3))
@@ -431,69 +376,6 @@ def _meaning(code: str) -> str:
         return explain(code)[2].meaning
     except ValueError:
         return ""
-
-
-def _event(event: Mapping[str, Any]) -> dict[str, Any]:
-    kind = str(event.get("kind"))
-    data = event.get("data") if isinstance(event.get("data"), dict) else {}
-    return {
-        "seq": event.get("seq"),
-        "at": clock(when(event.get("at"))),
-        "actor": event.get("actor"),
-        "did": EVENTS.get(kind, kind.replace("_", " ")),
-        "kind": kind,
-        "what": _what(kind, data or {}),
-        "tone": BAD if kind in ("refused", "fence_broken", "step_failed", "alarm") else "",
-    }
-
-
-def event_shown(event: EventRow) -> dict[str, Any]:
-    """One event of an audit trail for a person: when, who, did what, in one line each."""
-    return _event(vars(event))
-
-
-def _what(kind: str, data: Mapping[str, Any]) -> str:
-    """The details of an event, in one line of at most 300 characters."""
-    if kind in ("approved", "asked", "refused", "unanswered"):
-        about = data.get("about") if isinstance(data.get("about"), dict) else {}
-        names = ", ".join(f"{k} {str(v)[:12]}" for k, v in (about or {}).items())
-        parts = [str(data.get("act", "")), names, f"({data['how']})" if data.get("how") else ""]
-        return " ".join(p for p in parts if p)
-    if kind == "fenced":
-        offsets = data.get("fence_offsets") if isinstance(data.get("fence_offsets"), dict) else {}
-        return f"{len(offsets or {})} partitions, fence offsets add up to {sum((offsets or {}).values()):,}"
-    if kind == "alarm":
-        told = data.get("told")
-        names = ", ".join(str(t) for t in told) if isinstance(told, list) and told else "nobody is configured"
-        return f"{data.get('text', '')} Told: {names}."
-    if kind in ("step_intended", "step_finished"):
-        return f"{label(str(data.get('step')))} {data.get('state') or ''}".rstrip()
-    if kind == "proof":
-        return str(data.get("verdict", ""))
-    text = ", ".join(f"{k}: {_short(v)}" for k, v in data.items())
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _chain(events: Sequence[Mapping[str, Any]], migration: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Whether the trail's hash chain holds from its first event to the last one shown."""
-    if not events:
-        return None
-    try:
-        rows = [EventRow(**e) for e in events]
-        head = ChainHead(count=rows[-1].seq, hash=rows[-1].hash)
-        problems = verify(rows, head, migration_id=str(migration.get("migration_id") or rows[0].migration_id))
-    except (TypeError, ValueError) as error:
-        return {"tone": BAD, "text": f"The audit trail cannot be checked: {error}", "count": 0, "head": ""}
-    seen = {"count": head.count, "head": head.hash}
-    if problems:
-        first = problems[0]
-        text = f"The hash chain is broken at row {first.seq}: {first.kind.value}, {first.seen}."
-        return {"tone": BAD, "text": text, **seen}
-    return {"tone": GOOD, "text": f"The hash chain of {len(rows)} events holds.", **seen}
 
 
 def _plan(plan: Mapping[str, Any]) -> dict[str, Any]:

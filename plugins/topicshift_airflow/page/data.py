@@ -199,7 +199,7 @@ def bundle(migration_id: str) -> bytes:
 
 
 def _event(event: Any) -> dict[str, Any]:
-    from topicshift.reporting.run_view import event_shown
+    from topicshift.reporting.run_trail import event_shown
 
     return {**event_shown(event), "hash": event.hash}
 
