@@ -70,10 +70,18 @@ def pytest_sessionfinish() -> None:
     logging.raiseExceptions = False
 
 
+ELSEWHERE = {
+    "kubernetes": ("KUBEBUILDER_ASSETS", "no folder with etcd, kube-apiserver and kube-controller-manager"),
+    "unleash": ("TOPICSHIFT_UNLEASH", "no folder in which npm has installed unleash-server"),
+}
+"""Tests that need programs that set-up does not bring: their mark, the variable that says where, and what it lacks."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of Kubernetes where nothing says where its programs are; the summary says so."""
-    if not os.environ.get("KUBEBUILDER_ASSETS"):
-        out = [item for item in items if item.get_closest_marker("kubernetes")]
+    """Leave out the tests whose programs nothing says the place of; the summary says so."""
+    lacking = [mark for mark, (variable, _) in ELSEWHERE.items() if not os.environ.get(variable)]
+    out = [item for item in items if any(item.get_closest_marker(mark) for mark in lacking)]
+    if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in out]
 
@@ -81,13 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What was left out, in a line that nobody misses."""
     files = [arg.split("::")[0] for arg in config.args]
-    elsewhere = {"unit", "simulation"}
-    asked = any("kubernetes" in f or (Path(f).is_dir() and not elsewhere & set(Path(f).parts)) for f in files)
-    if asked and not os.environ.get("KUBEBUILDER_ASSETS"):
-        terminalreporter.write_sep("=", "NOT RUN: the tests of Kubernetes", red=True)
-        terminalreporter.write_line(
-            "KUBEBUILDER_ASSETS names no folder with etcd, kube-apiserver and kube-controller-manager: tests/README.md."
-        )
+    for mark, (variable, lack) in ELSEWHERE.items():
+        beside = {"unit", "simulation"} | ({"e2e", "chaos"} if mark == "unleash" else set())
+        asked = any(mark in f or (Path(f).is_dir() and not beside & set(Path(f).parts)) for f in files)
+        if asked and not os.environ.get(variable):
+            terminalreporter.write_sep("=", f"NOT RUN: the tests of {mark.capitalize()}", red=True)
+            terminalreporter.write_line(f"{variable} names {lack}: tests/README.md.")
 
 
 _counter = itertools.count(1)

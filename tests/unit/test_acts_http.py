@@ -13,6 +13,7 @@ from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect
 from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.http import HttpController
+from topicshift.core.engine.engine import Wanted
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import AccessDenied, DrainTimedOut, PreflightFailed
 from topicshift.testing.fake_http import FakeApp, FakeServices
@@ -163,6 +164,19 @@ def test_a_right_that_goes_in_the_freeze_names_the_participant_and_it_is_put_bac
     with pytest.raises(DrainTimedOut, match="producers are back on the source"):
         w.advanced()
     assert w.unharmed() and w.acls() == w.before
+
+
+@pytest.mark.parametrize("refused", ["POST /actuator/env", "POST /actuator/refresh"])
+@pytest.mark.parametrize("wanted", ["resume", "rollback"])
+def test_a_point_that_is_refused_does_not_keep_the_way_back_shut(refused: str, wanted: Wanted) -> None:
+    """A right that nobody mends: the application stands and shows the source, so it is started there."""
+    w = Served()
+    w.apps_of["checkout-0"].broken[refused] = AccessDenied(f"{refused} is not allowed (HTTP 403).")
+    with pytest.raises(AccessDenied, match=r"checkout: .*HTTP 403.*resume-on-source"):
+        w.advanced()
+    w.advanced(wanted=wanted)
+    assert w.unharmed() and w.acls() == w.before
+    assert {e["refused"] for e in w.events("participant") if "refused" in e} == {"it shows payments all the same"}
 
 
 def test_an_application_that_dies_half_way_is_waited_for_by_name() -> None:

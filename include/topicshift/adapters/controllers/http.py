@@ -10,7 +10,15 @@ from typing import Any, Protocol
 
 from topicshift.adapters.controllers.plain import SAYS_NO, PlainController, patiently
 from topicshift.adapters.rest import Endpoints, asker
-from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
+from topicshift.core.errors import (
+    AccessDenied,
+    NotFound,
+    OwnershipLost,
+    Refused,
+    SpecError,
+    TopicshiftError,
+    Transient,
+)
 from topicshift.core.fence.acls import concerning
 from topicshift.core.http.answers import Seen, judge
 from topicshift.core.http.templates import filled, filled_path
@@ -121,7 +129,7 @@ class HttpController(PlainController):
         """Send the requests of *point* to an application that stands, and see that it shows the topic.
 
         Raises ``Transient`` while it does not stand, and where it was told and shows another topic: it would be
-        started on the wrong one.
+        started on the wrong one. A refusal of one that shows the topic all the same keeps nobody from going back.
         """
         self.each(ctx, participants, self._named(lambda c, p: self._point(c, p, topic)))
 
@@ -153,9 +161,19 @@ class HttpController(PlainController):
         for name, seen in before.items():
             if seen.status != "stopped":
                 raise Transient(f"it is pointed to {topic} once it stands: {name}: {_text(seen)}")
-        settings = _settings(who)
-        self._do(ctx, who, "point", settings.point, {"topic": topic, "value": _known(settings, ctx)[topic]})
-        for name, seen in self._look(ctx, who).items():
+        settings, refused = _settings(who), None
+        try:
+            self._do(ctx, who, "point", settings.point, {"topic": topic, "value": _known(settings, ctx)[topic]})
+        except (AccessDenied, NotFound, Refused) as error:
+            if isinstance(error, OwnershipLost):
+                raise
+            refused = error
+        after = self._look(ctx, who)
+        if refused is not None:
+            if any(seen.topic != topic for seen in after.values()):
+                raise refused
+            ctx.say(who.name, {"moment": "point", "refused": f"it shows {topic} all the same"})
+        for name, seen in after.items():
             if seen.topic != topic:
                 on = seen.topic or seen.why or "another topic"
                 raise Transient(f"it was told to use {topic}, and nothing has come of it yet: {name} still shows {on}")
