@@ -188,6 +188,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "test_producers_resume_under_the_next_claim_of_their_migration",
         "test_everything_else_is_unknown",
     ),
+    "the journal is lost": ("test_a_journal_that_is_lost_is_gone_without_only_where_a_person_says_so",),
     "the journal is down in the freeze of a way back": ("test_nobody_goes_back_where_somebody_may_be_on_the_target",),
     "a run is marked, deleted or paused in the freeze": (
         "test_when_a_freeze_counts_as_abandoned",

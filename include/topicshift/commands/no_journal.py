@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from topicshift.commands.common import EXIT_OK, answer, open_journal, say, tell
-from topicshift.core.errors import NotFound, Refused, Transient, Unreadable
+from topicshift.core.errors import NotFound, Refused, SpecError, Transient, Unreadable
 
 if TYPE_CHECKING:
     from topicshift.adapters.route_store import RouteStore
@@ -18,8 +20,20 @@ if TYPE_CHECKING:
     from topicshift.ports import ClusterAdmin
 
 
-def why_dead(journal_url: str | None) -> str | None:
-    """Why the journal cannot be read; None where it can, or where there is none of this name (which is no fault)."""
+lost_option = click.option(
+    "--without-journal",
+    "lost",
+    is_flag=True,
+    help="The journal is lost: go by the route's record. Refused where there is a journal that can be read.",
+)
+
+
+def why_dead(journal_url: str | None, *, lost: bool = False) -> str | None:
+    """Why the journal cannot be read; None where it can.
+
+    Where there is none of this name, another one may be meant: that is a reason only where a person says ``lost``.
+    Raises ``SpecError`` where one that is said to be lost can be read.
+    """
     try:
         journal = open_journal(journal_url)
         try:
@@ -28,8 +42,10 @@ def why_dead(journal_url: str | None) -> str | None:
             journal.close()
     except Unreadable as error:
         return str(error)
-    except NotFound:
-        return None
+    except NotFound as error:
+        return str(error) if lost else None
+    if lost:
+        raise SpecError("The journal can be read, and knows more than the route. Leave --without-journal out.")
     return None
 
 

@@ -37,7 +37,7 @@ _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-con
     help="Show migrations: those that are open, or one by its id or by one of its topics. A freeze that runs comes "
     "first, then what waits for a person. A migration that this version does not understand is shown as unknown, with "
     "the reason (exit code 4), and hides no other. The type of rollback is computed live, so it needs a cluster. Where "
-    "the journal cannot be read, the routes of the named cluster are shown."
+    "the journal cannot be read, or is lost (--without-journal), the routes of the named cluster are shown."
 )
 @click.argument("migration", required=False)
 @click.option("--all", "everything", is_flag=True, help="Closed migrations too (without MIGRATION).")
@@ -50,6 +50,7 @@ _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-con
     metavar="SECONDS",
     help="With --watch: seconds between two looks.",
 )
+@no_journal.lost_option
 @journal_option
 @kafka_options_if_wanted
 def command(
@@ -57,6 +58,7 @@ def command(
     everything: bool,
     watch: bool,
     every: float,
+    lost: bool,
     journal_url: str | None,
     kafka_config: dict[str, Any] | None,
     as_json: bool,
@@ -64,7 +66,9 @@ def command(
     """Exit code 0, or 4 if the cluster was named and could not be read, or a migration is not understood."""
     if watch and as_json:
         raise SpecError("--watch is for a terminal, --json for a script. Give one of them; a script asks again itself.")
-    dead = no_journal.why_dead(journal_url) if kafka_config is not None else None
+    if lost and kafka_config is None:
+        raise SpecError(f"Without a journal it goes by the route: {_NOT_ASKED}.")
+    dead = no_journal.why_dead(journal_url, lost=lost) if kafka_config is not None else None
     if dead is not None and kafka_config is not None:
         return no_journal.status(kafka_config, migration, dead, as_json=as_json)
     journal = open_journal(journal_url)

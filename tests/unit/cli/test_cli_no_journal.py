@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from topicshift.adapters.journal import SqlJournal
 from topicshift.core.errors import OwnershipLost
 from topicshift.core.kafka.cluster import Acl, PartitionOffsets
 from topicshift.core.route.acts import Act, open_producers
@@ -75,6 +76,8 @@ class Admin(Store):
     def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
         return {0: PartitionOffsets(0, self.ends, self.ends)}
 
+    def close(self) -> None: ...
+
     def acls(self) -> frozenset[Acl]:
         return frozenset({Acl("TOPIC", "payments", "LITERAL", "User:batch", "*", "WRITE", "DENY")})
 
@@ -116,6 +119,27 @@ def test_producers_resume_under_the_next_claim_of_their_migration(run: Any, worl
     late = Act("payments", "payments", "payments-v2", "payments-1", 3, (1, 1))
     with pytest.raises(OwnershipLost):
         open_producers(written, late)
+
+
+def test_a_journal_that_is_lost_is_gone_without_only_where_a_person_says_so(
+    run: Any, world: type[Store], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOPICSHIFT_JOURNAL", f"sqlite:///{tmp_path}/gone.db")
+    for words in (["status", "payments"], ["resume-on-source", "payments"]):
+        code, _, err = run(*words, *WHERE)
+        assert code == 2 and "There is no journal at" in err and "go by the route with --without-journal" in err
+    assert run("status", "--without-journal")[0] == 2, "by the route of which cluster?"
+    code, out, _ = run("status", "payments", "--without-journal", *WHERE)
+    assert code == 0 and "payments-1: producers of payments are on payments, paused until" in out
+    assert world.written == []
+    assert run("resume-on-source", "payments-1", "--without-journal", *WHERE)[0] == 0
+    [(written, expected)] = world.written
+    assert (written.state, written.migration, written.claim, expected) == (State.OPEN, "payments-1", 4, 7)
+    made = SqlJournal(f"sqlite:///{tmp_path}/gone.db")
+    made.find()
+    made.close()
+    code, _, err = run("resume-on-source", "payments-1", "--without-journal", *WHERE)
+    assert code == 2 and "The journal can be read" in err and len(world.written) == 1
 
 
 def test_where_nobody_is_paused_there_is_nothing_to_do(run: Any, world: type[Store]) -> None:

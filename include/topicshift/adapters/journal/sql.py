@@ -445,7 +445,8 @@ class SqlJournal:
         if not self._create and url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
             raise NotFound(
                 f"There is no journal at {shown(self._url)}: no migration was ever run with it. "
-                "Name the right one with --journal or TOPICSHIFT_JOURNAL, or start a migration first."
+                "Name the right one with --journal or TOPICSHIFT_JOURNAL, or start a migration first. Is it lost? Then "
+                "topicshift status and resume-on-source go by the route with --without-journal."
             )
 
     def _now(self) -> str:
