@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from topicshift_airflow.links import MOUNT, EvidenceLink, mounted_path
+from topicshift_airflow.links import LINKS, MOUNT, SparkLink, mounted_path
 
 PATH = mounted_path()
 
@@ -19,10 +19,10 @@ async def evidence_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class TopicshiftPlugin(AirflowPlugin):
-    """Registers the links from tasks to their evidence, and the pages: migrations, one migration, evidence."""
+    """Registers the links of tasks, and the pages: migrations, one migration, evidence."""
 
     name = "topicshift"
-    operator_extra_links = [EvidenceLink()]  # noqa: RUF012
+    operator_extra_links = [*LINKS, SparkLink()]  # noqa: RUF012
     fastapi_apps = [{"app": evidence_app, "url_prefix": MOUNT, "name": "Topicshift"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {

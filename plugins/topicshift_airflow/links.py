@@ -1,4 +1,4 @@
-"""Links on tasks: from a step to the evidence it wrote."""
+"""Links on tasks: to the evidence that a step wrote, to the page of its migration, and to Spark's own pages."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def start_page() -> str:
     return f"{mounted_path()}/start"
 
 
+def run_page(dag_id: str, run_id: str) -> str:
+    """The page of the migration that a run owns, or has owned."""
+    return f"{mounted_path()}/run?dag_id={quote(dag_id, safe='')}&run_id={quote(run_id, safe='')}"
+
+
+def migration_page(migration_id: str) -> str:
+    """The page of one migration."""
+    return f"{mounted_path()}/migrations/{quote(migration_id, safe='')}"
+
+
 def mounted_path() -> str:
     """The path of the plugin's pages, under the one at which Airflow is served."""
     return f"{airflow_path()}{MOUNT}"
@@ -58,3 +68,28 @@ class EvidenceLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """A link to the file that this task wrote, or nothing."""
         return page_of(str(getattr(operator, "evidence_url", "")))
+
+
+class MigrationLink(BaseOperatorLink):
+    """The page of the migration that a task works on. Operators that work on another run's set ``migration_id``."""
+
+    name = "Topic migration"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """A link to the page; there from the moment at which the task first waits or ends."""
+        other = str(getattr(operator, "migration_id", ""))
+        return migration_page(other) if other else run_page(ti_key.dag_id, ti_key.run_id)
+
+
+class SparkLink(BaseOperatorLink):
+    """Spark's page of the application that a task has run, where ``topicshift.ui`` of the Spark connection says."""
+
+    name = "Spark UI"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """A link to Spark's page, or nothing where the connection names none."""
+        return str(getattr(operator, "spark_ui", ""))
+
+
+LINKS = (MigrationLink(), EvidenceLink())
+"""Links of a task that works on a migration."""

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from topicshift.core.engine.words import Ask, mark_of
@@ -43,6 +43,15 @@ class Question:
     def timeout(self) -> timedelta:
         """How long an answer is still waited for."""
         return timedelta(seconds=max(1.0, self.ends_at - time.time()))
+
+    @property
+    def waits(self) -> str:
+        """What is asked, until when, and where it is answered, in one line."""
+        of = f" --of {self.of}" if self.of else ""
+        return (
+            f"{self.subject}, until {datetime.fromtimestamp(self.ends_at, UTC):%Y-%m-%d %H:%M:%S} UTC. Answer under "
+            f"Required Actions of this task, or: topicshift answer {self.migration} {self.ask}{of} yes|no"
+        )
 
     @property
     def name(self) -> str:
@@ -186,8 +195,8 @@ def _strays(ctx: MigrationContext, asking: Asking) -> Text:
         + "\n".join(lines)
         + "\n\nNobody loses anything else by a yes: it says that these "
         "records, and no others, need not be read by those groups. Where they do, replay them first: "
-        f"`topicshift replay {ctx.row.migration_id} --what` (or `topic_control`, *replay*) lists each with what it "
-        "would do, and warns where newer records of its key are there already.",
+        f"*Replay late records* on the migration's page (or `topicshift replay {ctx.row.migration_id} --what`) lists "
+        "each with what it would do, and warns where newer records of its key are there already.",
     )
 
 

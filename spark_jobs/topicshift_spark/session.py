@@ -15,6 +15,8 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 import topicshift
+from topicshift.core.text import SPARK_APPLICATION
+from topicshift_spark.progress import say
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -39,6 +41,7 @@ def get_session(app_name: str, settings: Mapping[str, str] | None = None) -> Spa
         if not conf.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    say(f"{SPARK_APPLICATION}{spark.sparkContext.applicationId}")
     spark.sparkContext.setLogLevel(os.environ.get("TOPICSHIFT_SPARK_LOG_LEVEL", "WARN"))
     return spark
 

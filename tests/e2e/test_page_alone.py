@@ -332,6 +332,26 @@ def test_pictures(
     assert (folder / name).stat().st_size > 10_000, "an empty picture"
 
 
+@pytest.mark.parametrize(
+    ("name", "theme", "size"),
+    [
+        ("page-order.png", "light", WIDE),
+        ("page-order-dark.png", "dark", WIDE),
+        ("page-order-phone.png", "light", NARROW),
+    ],
+)
+def test_pictures_of_an_order(
+    page: Page, site: Served, tmp_path: Path, name: str, theme: str, size: tuple[int, int]
+) -> None:
+    folder = Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path)
+    looked_at(page, site, "late", theme, size)
+    found = dialog(page, "Replay late records")
+    expect(found.get_by_role("button", name="Do nothing")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.screenshot(path=folder / name)
+    assert (folder / name).stat().st_size > 10_000, "an empty picture"
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_everybody_can_use_the_dialogs_of_orders(page: Page, site: Served, theme: str) -> None:
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")

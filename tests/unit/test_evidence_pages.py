@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.api_server import logged_in, serve
 from topicshift.core.errors import Unreadable
 from topicshift.ports import Claim
 from topicshift_airflow import runtime
-from topicshift_airflow.links import page_of
+from topicshift_airflow.links import MigrationLink, page_of
 from topicshift_airflow.web import app
 from topicshift_plugin import TopicshiftPlugin, evidence_app
 
@@ -38,6 +39,16 @@ def test_a_link_leads_where_a_browser_can_go(evidence: str, page: str) -> None:
 def test_a_link_keeps_the_path_under_which_airflow_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/prod/")
     assert page_of("file:///e/payments-1/report.html") == "/prod/topicshift/evidence/payments-1/report.html"
+
+
+def test_a_task_links_to_the_page_of_its_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SimpleNamespace(dag_id="topic_migration", run_id="manual__2026-01-01T00:00:00+00:00")
+    own = SimpleNamespace()
+    found = MigrationLink().get_link(own, ti_key=run)
+    assert found == "/topicshift/run?dag_id=topic_migration&run_id=manual__2026-01-01T00%3A00%3A00%2B00%3A00"
+    ordered = SimpleNamespace(migration_id="payments-1")
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/prod/")
+    assert MigrationLink().get_link(ordered, ti_key=run) == "/prod/topicshift/migrations/payments-1"
 
 
 READERS = {

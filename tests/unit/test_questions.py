@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ def test_a_yes_is_for_the_hash_that_was_shown(monkeypatch: pytest.MonkeyPatch) -
     (said,) = airflow.world.events("approved")
     assert said["about"] == question.about
     assert airflow.world.journal.events(airflow.world.claim.migration_id)[-1].actor == "user:kim"
+
+
+def test_the_log_of_a_task_that_waits_says_what_is_asked_until_when_and_how_to_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    airflow = planned(monkeypatch)
+    with caplog.at_level("INFO", logger="topicshift"):
+        question = airflow.asked(approve())
+    (line,) = (r.getMessage() for r in caplog.records if "waits for a person" in r.getMessage())
+    assert question.subject in line and f"topicshift answer {question.migration} approve.plan yes|no" in line
+    assert f"until {datetime.fromtimestamp(question.ends_at, UTC):%Y-%m-%d %H:%M:%S} UTC" in line
 
 
 def test_no_and_silence_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:

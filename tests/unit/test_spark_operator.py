@@ -299,6 +299,42 @@ def test_a_missing_connection_means_local_and_a_present_one_is_obeyed(monkeypatc
     assert not any("127.0.0.1" in word for word in command)
 
 
+@pytest.mark.parametrize(
+    ("ui", "said", "link"),
+    [
+        (
+            "https://spark/app/?appId={application_id}",
+            "spark application: app-1 2",
+            "https://spark/app/?appId=app-1%202",
+        ),
+        ("https://spark/app/?appId={application_id}", "", ""),
+        ("https://history/", "", "https://history/"),
+        ("javascript:alert(1)", "spark application: app-1", ""),
+        (None, "spark application: app-1", ""),
+    ],
+)
+def test_the_link_to_spark_leads_where_the_connection_says(
+    ui: str | None, said: str, link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Connection
+
+    from topicshift_airflow.links import SparkLink
+    from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
+
+    extra = json.dumps({"deploy-mode": "client"} | ({"topicshift.ui": ui} if ui else {}))
+    master = Connection(conn_id="spark_default", conn_type="spark", host="spark://m", port=7077, extra=extra)
+    monkeypatch.setattr(SparkSubmitHook, "get_connection", lambda self, conn_id: master)
+    operator = TopicshiftSparkOperator(task_id="x", application="job.py")
+    hook = operator._hook = operator._get_hook()
+    hook._process_spark_submit_log(iter(["some log\n", f"{said}\n"]))
+    assert operator.ui == hook.ui == link
+    task = SparkJobOperator(task_id="t", job="order_proof")
+    assert SparkLink().get_link(task, ti_key=SimpleNamespace()) == "", "nothing has run yet"
+    task.spark_ui = operator.ui
+    assert SparkLink().get_link(task, ti_key=SimpleNamespace()) == link
+
+
 def test_the_driver_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Connection

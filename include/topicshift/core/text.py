@@ -12,6 +12,9 @@ from typing import Any
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+SPARK_APPLICATION = "spark application: "
+"""How the line of a Spark job begins that names its application; whoever has submitted the job listens for it."""
+
 
 def printable(text: str) -> str:
     """``text`` with what cannot be seen written as its code (``\\x1b``); line ends and tabs stay."""

@@ -15,7 +15,7 @@ from topicshift.core.engine.words import ORDER, STEPS, Ask, MigrationState, Step
 from topicshift.core.errors import Refused
 from topicshift_airflow.airflow_api import show, start_run
 from topicshift_airflow.lineage import Lineage, as_openlineage, lineage_of
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import LINKS
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.questions import Question
 from topicshift_airflow.runtime import log, open_context, typed_failures
@@ -67,7 +67,7 @@ class AdvanceOperator(HITLOperator):
     """
 
     template_fields = ("subject", "body", "consumer", "migration")
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = LINKS
     evidence_url = ""
     ui_color = "#e8f0fb"
     lineage: Lineage | None = None
@@ -203,6 +203,8 @@ class AdvanceOperator(HITLOperator):
         """Park the task until a person has answered; else the trigger that waits for an answer given elsewhere."""
         ti_id = context["ti"].id
         if show(ti_id, question):
+            # The log of a task that waits for a person would else say no more than that it waits.
+            log.info("waits for a person to answer: %s", question.waits)
             raise asked(question, ti_id)
         with typed_failures():
             run_id = start_run(QUESTION_DAG, question.name, question.values())

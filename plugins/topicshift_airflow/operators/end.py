@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import NotCounted, OwnershipLost, Refused, SpecError, Unreadable
 from topicshift_airflow.airflow_api import show
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import LINKS
 from topicshift_airflow.operators.advance import RETRIES, AdvanceOperator, asked, record
 from topicshift_airflow.questions import Question
 from topicshift_airflow.runtime import (
@@ -76,7 +76,7 @@ def require_ended(row: MigrationRow, context: Any, kind: str | None = None) -> N
 class ObserveRollback(BaseOperator):
     """Say which type of rollback holds right now. Read-only."""
 
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = LINKS
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**RETRIES, **kwargs})

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from topicshift.core.engine.words import Act, Row, StepState
 from topicshift.core.errors import Refused, Unreadable
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import LINKS, EvidenceLink, SparkLink
 from topicshift_airflow.notices import news_told
 from topicshift_airflow.operators.advance import RETRIES, ended_otherwise
 from topicshift_airflow.operators.spark import NotNeeded, SparkJobOperator
@@ -45,7 +45,7 @@ class _MigrationJob(SparkJobOperator):
     """A job of the migration that this DAG run owns, run only while the engine wants its act."""
 
     act: Act
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = (*LINKS, SparkLink())
     evidence_url = ""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -291,7 +291,7 @@ class OrderProof(_MigrationJob):
 class AssessImpact(SparkJobOperator):
     """The impact for ``topic_assessment``: no migration, its evidence under the run's own name."""
 
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = (EvidenceLink(), SparkLink())
     evidence_url = ""
 
     def __init__(self, *, look: str, **kwargs: Any) -> None:

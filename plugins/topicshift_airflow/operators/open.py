@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from topicshift.core.errors import SpecError
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.model import Mode, Spec
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import LINKS
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import (
     SPEC_FOLDER,
@@ -49,7 +49,7 @@ def spec_of_form(params: Mapping[str, Any], cutover: Cutover) -> Spec:
 class OpenMigration(BaseOperator):
     """Read the spec of this run (form or file), check it, and lock its source and target for this run."""
 
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = LINKS
     ui_color = "#e8f0fb"
 
     def __init__(self, *, cutover: Cutover, spec_file: str | None = None, **kwargs: Any) -> None:

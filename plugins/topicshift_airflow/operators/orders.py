@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from topicshift.core.errors import SpecError, Transient
-from topicshift_airflow.links import EvidenceLink
+from topicshift_airflow.links import LINKS
 from topicshift_airflow.operators.advance import RETRIES
 from topicshift_airflow.runtime import find_migration, open_context, typed_failures
 
@@ -31,8 +31,10 @@ PATIENCE_S = 120.0
 class GiveOrder(BaseOperator):
     """Say what an order would do and why it cannot, then give it, on behalf of the run that owns the migration."""
 
-    operator_extra_links = (EvidenceLink(),)
+    operator_extra_links = LINKS
     evidence_url = ""
+    migration_id = ""
+    """The migration that the order is given to, which another run owns."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**RETRIES, **kwargs})
@@ -44,6 +46,7 @@ class GiveOrder(BaseOperator):
         reason = str(params.get("reason") or "").strip() or "no reason given"
         with typed_failures():
             row = find_migration(str(params["migration"]))
+            self.migration_id = row.migration_id
             with open_context(context, row.migration_id, take_over=False) as ctx:
                 user = getattr(context.get("dag_run"), "triggering_user_name", None)
                 ctx.actor = f"user:{user}" if user else ctx.actor

@@ -97,6 +97,8 @@ class SparkJobOperator(BaseOperator):
         self.driver_memory = driver_memory
         self._running: TopicshiftSparkOperator | None = None
         self._secrets: Path | None = None
+        self.spark_ui = ""
+        """Spark's page of the application, once it is known; see :class:`topicshift_airflow.links.SparkLink`."""
 
     # -------------------------------------------------------------------------------------------- to be overridden
 
@@ -182,7 +184,10 @@ class SparkJobOperator(BaseOperator):
             ExecutorSafeguard.tracker.set(operator)  # it runs inside this task, and says so
             operator.execute(context)
 
-        contextvars.copy_context().run(run)
+        try:
+            contextvars.copy_context().run(run)
+        finally:
+            self.spark_ui = operator.ui
 
     def _judge(self, context: Mapping[str, Any], path: Path, failure: Exception | None) -> Any:
         job = JOBS[self.job]

@@ -7,12 +7,22 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: TID253 - see the docstring
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: TID253 - likewise
 from airflow.sdk.exceptions import AirflowNotFoundException
+
+from topicshift.core.text import SPARK_APPLICATION
+
+UI = "topicshift.ui"
+"""Key of the Spark connection's extra: where a browser finds an application, for instance on the master's web page."""
+
+PLACE = "{application_id}"
+"""Stands for the application in the value of :data:`UI`."""
 
 _LOCAL = {
     # Nobody outside speaks to a local driver, and a laptop's host name often resolves to nothing useful.
@@ -23,6 +33,9 @@ _LOCAL = {
 
 class TopicshiftSparkHook(SparkSubmitHook):
     """The provider's hook, with ``local[*]`` as the master where the connection does not exist (it says ``yarn``)."""
+
+    _ui = ""
+    _application_id = ""
 
     def _resolve_connection(self) -> dict[str, Any]:
         try:
@@ -43,8 +56,25 @@ class TopicshiftSparkHook(SparkSubmitHook):
             }
         else:
             found = super()._resolve_connection()
+            self._ui = str(self.get_connection(self._conn_id).extra_dejson.get(UI) or "")
         self._fit(str(found["master"]))
         return found
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._listened(itr))
+
+    def _listened(self, lines: Iterator[Any]) -> Iterator[Any]:
+        for line in lines:
+            if str(line).startswith(SPARK_APPLICATION):
+                self._application_id = str(line).removeprefix(SPARK_APPLICATION).strip()
+            yield line
+
+    @property
+    def ui(self) -> str:
+        """Spark's page of this application; empty where the connection names none, or the application is not known."""
+        if not self._ui.startswith(("http://", "https://")) or (PLACE in self._ui and not self._application_id):
+            return ""
+        return self._ui.replace(PLACE, quote(self._application_id, safe=""))
 
     def _fit(self, master: str) -> None:
         settings = {"spark.pyspark.driver.python": sys.executable}
@@ -88,6 +118,12 @@ class TopicshiftSparkOperator(SparkSubmitOperator):
         """The job's exit code; None if it never began."""
         hook = self._hook
         return hook.exit_code if isinstance(hook, TopicshiftSparkHook) else None
+
+    @property
+    def ui(self) -> str:
+        """Spark's page of the job's application, or nothing."""
+        hook = self._hook
+        return hook.ui if isinstance(hook, TopicshiftSparkHook) else ""
 
     def on_kill(self) -> None:
         """End the child, if there is one."""
