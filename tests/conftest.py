@@ -32,6 +32,8 @@ logging.getLogger("kafka").setLevel(logging.WARNING)
 settings.register_profile("topicshift", deadline=None)
 settings.load_profile("topicshift")
 
+METRICS = "AIRFLOW__METRICS__"
+
 USERS = ("topicshift", "checkout", "billing", "ledger", "fraud", "search", "legacy", "rogue")
 
 
@@ -73,8 +75,12 @@ def pytest_sessionfinish() -> None:
 ELSEWHERE = {
     "kubernetes": ("KUBEBUILDER_ASSETS", "no folder with etcd, kube-apiserver and kube-controller-manager"),
     "unleash": ("TOPICSHIFT_UNLEASH", "no folder in which npm has installed unleash-server"),
+    "prometheus": ("TOPICSHIFT_PROMETHEUS", "no folder with prometheus, promtool and statsd_exporter"),
 }
 """Tests that need programs that set-up does not bring: their mark, the variable that says where, and what it lacks."""
+
+BESIDE = {"unleash": {"e2e", "chaos"}, "prometheus": {"integration", "chaos"}}
+"""Folders that have no tests of a mark."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """What was left out, in a line that nobody misses."""
     files = [arg.split("::")[0] for arg in config.args]
     for mark, (variable, lack) in ELSEWHERE.items():
-        beside = {"unit", "simulation"} | ({"e2e", "chaos"} if mark == "unleash" else set())
+        beside = {"unit", "simulation"} | BESIDE.get(mark, set())
         asked = any(mark in f or (Path(f).is_dir() and not beside & set(Path(f).parts)) for f in files)
         if asked and not os.environ.get(variable):
             terminalreporter.write_sep("=", f"NOT RUN: the tests of {mark.capitalize()}", red=True)
@@ -144,16 +150,30 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, hooks: Path, checkpoints: Path) -> Iterator[Stack]:
+def statsd_port() -> int:
+    """Where ``stack`` sends its metrics; a test may listen there. What nobody listens to is lost, as StatsD is."""
+    from lab import ports_free
+
+    return ports_free.claim()[0]
+
+
+@pytest.fixture(scope="session")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, hooks: Path, checkpoints: Path, statsd_port: int
+) -> Iterator[Stack]:
     """Broker with authorizer and real Airflow on the project's DAGs, shared by the whole run (half a minute).
 
     Airflow's data and the journal are in PostgreSQL, as in production; the demo keeps both in SQLite. Its spec files
-    are those of ``tests/specs``.
+    are those of ``tests/specs``. Metrics are sent by the very settings of docker-compose.yml.
     """
+    from lab.airflow_services import read_env_file
+    from lab.runfolder import ROOT
     from lab.stack import Stack
 
     specs = Path(__file__).parent / "specs"
-    environment = {"TOPICSHIFT_SPECS": str(specs), "TOPICSHIFT_HOOKS": str(hooks)}
+    metrics = {k: v for k, v in read_env_file(ROOT / "deploy/compose.env", {}).items() if k.startswith(METRICS)}
+    metrics |= {f"{METRICS}STATSD_HOST": "127.0.0.1", f"{METRICS}STATSD_PORT": str(statsd_port)}
+    environment = {**metrics, "TOPICSHIFT_SPECS": str(specs), "TOPICSHIFT_HOOKS": str(hooks)}
     environment["TOPICSHIFT_READER_LOCATIONS"] = str(checkpoints)
     running = Stack(tmp_path_factory.mktemp("stack"), postgres=True, environment=environment)
     running.start()
