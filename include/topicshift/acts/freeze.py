@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.questions import about_of, approve_by_spec, attempt_of
+from topicshift.acts.telling import tell
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.view import View
@@ -47,6 +48,5 @@ def stop_producers(ctx: MigrationContext, view: View, decision: Decision) -> Non
     freeze = view.record.freeze
     assert freeze is not None
     ctx.intend(Row.STOP_PRODUCERS, {"at": ctx.clock.now().isoformat(), "how": "told"})
-    for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
-        ctx.check_seat()
-        controller.stop(ctx.control(freeze.lease_until), members)
+    until = freeze.lease_until
+    tell(ctx, ctx.driven(ctx.producers), lambda controller, who: controller.stop(ctx.control(until), who))

@@ -11,6 +11,7 @@ from topicshift.acts.fence import FENCE_ROWS, open_target, restore
 from topicshift.acts.resume import take_back
 from topicshift.acts.retention import put_back
 from topicshift.acts.switch import send
+from topicshift.acts.telling import tell
 from topicshift.core.engine.back import rollback_type
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Member, View
@@ -61,9 +62,7 @@ def stop_on_target(ctx: MigrationContext, view: View, decision: Decision) -> Non
     if until <= now:
         until = now + view.record.policy.freeze_budget
         ctx.finish(Row.ROLLBACK, {"lease_until": until.isoformat()}, state=StepState.INTENDED)
-    for controller, members in ctx.by_kind(ctx.driven(ctx.producers)):
-        ctx.check_seat()
-        controller.stop(ctx.control(until), members)
+    tell(ctx, ctx.driven(ctx.producers), lambda controller, who: controller.stop(ctx.control(until), who))
 
 
 def end_rollback(ctx: MigrationContext, view: View, decision: Decision) -> None:

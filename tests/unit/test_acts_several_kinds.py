@@ -1,0 +1,132 @@
+"""Producers of several kinds in one migration: one that cannot be moved now keeps no other from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.test_acts_http import http
+from tests.unit.world import SOURCE, TARGET, World
+
+from topicshift.acts.advance import Waiting
+from topicshift.adapters.controllers.http import HttpController
+from topicshift.core.engine.words import Row, Step
+from topicshift.core.errors import AccessDenied, DrainTimedOut, Transient
+from topicshift.testing.fake_http import FakeApp, FakeServices
+
+NAMES = ("checkout", "intake")
+
+
+class Several(World):
+    """Two applications that are told by HTTP (the first one may be gone), one that a hook moves, one on the route."""
+
+    def __init__(self, **changes: Any) -> None:
+        producers = [
+            *({"name": name, "principal": "User:checkout", **http(name)} for name in NAMES),
+            {"name": "batch", "kind": "command", "settings": {"hook": "batch"}, "principal": "User:batch"},
+            {"name": "billing", "principal": "User:billing"},
+        ]
+        super().__init__(producers=producers, **changes)
+        self.services = FakeServices()
+        self.services.apps = {name: FakeApp(SOURCE) for name in NAMES}
+        self.first = {name: app.fields() for name, app in self.services.apps.items()}
+        self.controllers["http"] = HttpController(self.cluster, self.services, self.clock)  # type: ignore[assignment]
+
+    def on(self) -> dict[str, tuple[str, bool]]:
+        """Topic of each producer, and whether it runs."""
+        found = {name: (app.topic, app.state == "running") for name, app in self.services.apps.items()}
+        for name, kind in (("batch", "command"), ("billing", "route")):
+            apps = self.controllers[kind]
+            found[name] = (apps.topic.get(name, SOURCE), apps.running.get(name, True))
+        return found
+
+    def others(self) -> set[tuple[str, bool]]:
+        """Where all are but the first one."""
+        return {state for name, state in self.on().items() if name != "checkout"}
+
+    def tried(self, **how: Any) -> str:
+        """What is waited for, or why it ended."""
+        try:
+            outcome = self.advance(patience_s=5, **how)
+        except AccessDenied as error:
+            return str(error)
+        assert isinstance(outcome, Waiting)
+        return outcome.why + "".join(self.said)
+
+
+GONE = pytest.mark.parametrize("how", ["down", "locked"])
+
+
+@GONE
+def test_one_that_is_gone_in_the_freeze_keeps_no_other_from_going_on_with_the_source(how: str) -> None:
+    w = Several()
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert set(w.on().values()) == {(SOURCE, False)}
+    getattr(w.services, how).add("checkout")
+    assert "checkout" in w.tried(wanted="resume")
+    assert w.others() == {(SOURCE, True)}
+    getattr(w.services, how).clear()
+    w.advanced(wanted="resume")
+    assert w.state(Row.FREEZE) == "undone" and set(w.on().values()) == {(SOURCE, True)}
+    assert {name: app.fields() for name, app in w.services.apps.items()} == w.first
+
+
+def test_one_that_is_gone_when_the_budget_ends_keeps_no_other_from_going_on_with_the_source() -> None:
+    w = Several(freeze_budget="20s")
+    w.advanced(until=Step.STOP_PRODUCERS)
+    w.services.down.add("checkout")
+    w.clock.advance(21)
+    assert "checkout" in w.tried()
+    assert w.others() == {(SOURCE, True)}
+    w.services.down.clear()
+    with pytest.raises(DrainTimedOut, match="producers are back on the source"):
+        w.advanced()
+    assert set(w.on().values()) == {(SOURCE, True)} and w.acls() == w.before
+
+
+REFUSES = pytest.mark.parametrize("error", [Transient("no answer"), AccessDenied("it is not allowed (HTTP 403).")])
+
+
+@REFUSES
+def test_one_that_cannot_be_stopped_keeps_no_other_from_being_stopped(error: Exception) -> None:
+    """So all that can stand do at once, and it is the one that is named."""
+    w = Several()
+    w.advanced(until=Step.CREATE_TARGET)
+    w.services.apps["checkout"].broken["POST /actuator/payments"] = error
+    assert f"checkout: {error}" in w.tried()
+    assert w.others() == {(SOURCE, False)} and w.on()["checkout"] == (SOURCE, True)
+    w.services.apps["checkout"].broken.clear()
+    w.advanced()
+    assert set(w.on().values()) == {(TARGET, True)}
+
+
+@pytest.mark.parametrize(
+    ("error", "other"),
+    [(Transient("no answer"), (TARGET, True)), (AccessDenied("it is not allowed (HTTP 403)."), (SOURCE, False))],
+    ids=["not reached", "refused"],
+)
+def test_one_that_is_not_reached_at_the_switch_keeps_no_other_from_the_target_and_a_refusal_does(
+    error: Exception, other: tuple[str, bool]
+) -> None:
+    """Those that can write somewhere do; where a person has to decide, as few as may be are on the target."""
+    w = Several()
+    w.advanced(until=Step.DRAIN)
+    w.services.apps["checkout"].broken["POST /actuator/env"] = error
+    assert f"checkout: {error}" in w.tried()
+    assert {w.on()["batch"], w.on()["billing"]} == {other} and w.on()["checkout"] == (SOURCE, False)
+    w.services.apps["checkout"].broken.clear()
+    w.advanced()
+    assert set(w.on().values()) == {(TARGET, True)}
+
+
+@GONE
+def test_one_that_is_gone_after_the_switch_is_named_and_all_go_back_once_it_is_there_again(how: str) -> None:
+    """Whether it has written to the target is not known, so nobody goes back before that."""
+    w = Several()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    getattr(w.services, how).add("checkout")
+    w.answer(w.asks(wanted="rollback"))
+    assert "checkout" in w.tried(wanted="rollback")
+    getattr(w.services, how).clear()
+    w.advanced(wanted="rollback")
+    assert set(w.on().values()) == {(SOURCE, True)} and w.acls() == w.before
