@@ -74,6 +74,10 @@ def read_env_file(path: Path, values: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
+USERS = {"admin": "admin", "deputy": "user", "viewer": "viewer"}
+"""Who may log in, each with a role: it takes two to answer where a policy wants two people."""
+
+
 class AirflowServices:
     """One Airflow in one run folder.
 
@@ -109,7 +113,7 @@ class AirflowServices:
 
     @property
     def passwords_file(self) -> Path:
-        """The file (mode 0600) with the password of ``admin`` and ``viewer``."""
+        """The file (mode 0600) with the password of each of :data:`USERS`."""
         return self.folder / "passwords.json"
 
     @property
@@ -120,7 +124,7 @@ class AirflowServices:
         return self._api
 
     def api_as(self, user: str) -> AirflowApi:
-        """The REST API as this user (``admin`` or ``viewer``)."""
+        """The REST API as this user, one of :data:`USERS`."""
         return AirflowApi(self.url, user, json.loads(self.passwords_file.read_text())[user])
 
     def environment(self) -> dict[str, str]:
@@ -138,6 +142,7 @@ class AirflowServices:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TOPICSHIFT_ROOT": str(ROOT),
             "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -160,7 +165,7 @@ class AirflowServices:
             f"[api_auth]\njwt_secret = {self.folder.secret('jwt-secret', 64)}\n"
         )
         write_private(self.home / "airflow.cfg", text)
-        passwords = {user: self.folder.secret(f"airflow-{user}", 16) for user in ("admin", "viewer")}
+        passwords = {user: self.folder.secret(f"airflow-{user}", 16) for user in USERS}
         write_private(self.passwords_file, json.dumps(passwords) + "\n")
 
     def _database_settings(self) -> str:
