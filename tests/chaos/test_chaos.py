@@ -9,7 +9,7 @@ from tests.chaos.draw import Planned
 from tests.chaos.part import Part
 from tests.chaos.parts import Cluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 FAULTS = [
     Planned("advancer_killed", "create_target", 0.0, 0.0),

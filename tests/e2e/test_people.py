@@ -65,6 +65,7 @@ def policy(stack: Stack, folder: Path, **values: Any) -> Iterator[None]:
 ONCALL: Mapping[str, Any] = {"question": "freeze", "people": ["role:oncall"], "two_people": True}
 
 
+@pytest.mark.long
 def test_a_policy_in_airflows_variable_holds_for_every_form_and_takes_two_named_people_for_a_cut_over(
     stack: Stack, tmp_path: Path
 ) -> None:
