@@ -41,6 +41,20 @@ MUTATIONS = (
         ("tests/unit/test_fence.py",),
     ),
     Mutation(
+        "several kinds: the first one that fails keeps all others from going on",
+        "include/topicshift/acts/telling.py",
+        "            late += _each(controller, members, act, refusal_ends)",
+        "            act(controller, members)",
+        ("tests/unit/test_acts_several_kinds.py",),
+    ),
+    Mutation(
+        "http: a refused point keeps one from going back that shows the source",
+        "include/topicshift/adapters/controllers/http.py",
+        "            if any(seen.topic != topic for seen in after.values()):",
+        "            if after:",
+        ("tests/unit/test_acts_http.py",),
+    ),
+    Mutation(
         "changes: the first broker that shows one speaks for all",
         "include/topicshift/adapters/kafka/propagation.py",
         "            if fresh and not missing:",

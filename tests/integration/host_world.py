@@ -72,6 +72,15 @@ class Host:
         stat = Path(f"/proc/{(folder / 'pid').read_text().strip()}/stat")
         return (folder / "running").read_text(), stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
+    def fields(self) -> dict[str, dict[str, object]]:
+        """Everything that is kept of each application, but for its process's number and what it has seen."""
+        passing = ("pid", "seen", "log", "numbers")
+        return {
+            folder.name: {f.name: f.read_text() for f in sorted(folder.iterdir()) if f.name not in passing}
+            | {"alive": self.running(folder.name)[1]}
+            for folder in sorted((self.home / "applications").iterdir())
+        }
+
     def stand(self, name: str) -> None:
         """Stop it, outside of any migration."""
         os.kill(int((self.home / "applications" / name / "pid").read_text()), signal.SIGTERM)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.host_world import Host
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 
 from lab.broker import EmbeddedBroker
 from topicshift.adapters.controllers.command import CommandController
@@ -52,7 +53,10 @@ class Migration(RealWorld):
             consumers=[{"name": "ledger", "group": f"g-{source}", **hook, "settings": {"hook": "ledger"}}],
             **changes,
         )
-        self.controllers["command"] = CommandController(admin, host.hooks)  # type: ignore[assignment]
+        self.reaper = Reaper()
+        controller = CommandController(admin, host.hooks)
+        controller._call_hook = self.reaper.calling(controller._call_hook)
+        self.controllers["command"] = controller  # type: ignore[assignment]
         self.until(lambda: len(host.seen("ledger")) > 100, "the application processes records", 60)
 
     def drain(self, group: str = "", topic: str = "") -> None:
@@ -155,5 +159,30 @@ def test_a_hook_whose_application_does_not_start_on_the_target_is_waited_for_by_
     deadline = time.monotonic() + 60
     w.advanced()
     assert time.monotonic() < deadline
+    w.stand()
+    w.proven()
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_call_of_a_hook_on_every_way_everything_is_as_it_must_be(
+    migrate: Callable[..., Migration], host: Host
+) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+    before = host.fields()
+    kills = w.reaper.driven
+    assert kills(w, until=Step.STOP_PRODUCERS) == ["checkout stop"]
+    assert kills(w, wanted="resume") == [f"checkout point {w.source}", "checkout start"]
+    assert host.fields() == before
+
+    def there(topic: str) -> list[str]:
+        return [f"{name} {act}" for name in ("checkout", "ledger") for act in ("stop", f"point {topic}", "start")]
+
+    assert kills(w) == there(w.target)
+    assert host.fields() == {name: {**f, "topic": w.target, "running": w.target} for name, f in before.items()}
+    seen = len(host.seen("ledger"))
+    w.until(lambda: len(host.seen("ledger")) > seen + 50, "records of the target are processed", 30)
+    assert kills(w, wanted="rollback") == there(w.source)
+    assert host.fields() == before
     w.stand()
     w.proven()

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 from tests.integration.connect_world import ConnectWorker, sink, source
 from tests.integration.host_world import Host, by_key, seen
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 from tests.unit.connect_contract import CONTRACT, Case
 
 from lab.broker import EmbeddedBroker
@@ -89,7 +90,9 @@ class Migration(RealWorld):
             consumers=consumers,
             **changes,
         )
-        self.controllers["connect"] = ConnectController(admin, lambda _: worker.ask, SystemClock())  # type: ignore[assignment]
+        self.reaper = Reaper()
+        ask = self.reaper.asking(worker.ask)
+        self.controllers["connect"] = ConnectController(admin, lambda _: ask, SystemClock())  # type: ignore[assignment]
         if self.host is not None:
             self.controllers["command"] = CommandController(admin, self.host.hooks)  # type: ignore[assignment]
             self.until(lambda: len({key for key, _, _ in self.host.seen("ledger")}) == 24, "the ledger reads both", 60)
@@ -183,6 +186,30 @@ def test_a_freeze_that_is_taken_back_leaves_every_setting_as_it_was(migrate: Mig
     assert w.worker.status(w.source_name) == ("STOPPED", [])
     w.advanced(wanted="resume")
     assert w.state(Row.FREEZE) == "undone" and w.differs() == {}
+    w.goes_on()
+    w.proven()
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_request_on_every_way_every_setting_is_as_it_must_be(migrate: Migrate) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+
+    def kills(**how: Any) -> list[str]:
+        return [effect.split()[1].removeprefix("/connectors/") for effect in w.reaper.driven(w, **how)]
+
+    def there(*names: str) -> list[str]:
+        return [f"{name}/{act}" for name in names for act in ("stop", "config", "resume")]
+
+    assert kills(until=Step.STOP_PRODUCERS) == [f"{w.source_name}/stop"]
+    assert kills(wanted="resume") == [f"{w.source_name}/resume"]
+    assert w.differs() == {}
+    w.goes_on()
+    assert kills() == there(w.source_name, w.sink_name)
+    assert w.differs() == w.moved()
+    w.goes_on()
+    assert kills(wanted="rollback") == there(w.source_name, w.sink_name)
+    assert w.differs() == {}
     w.goes_on()
     w.proven()
 

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.integration.flink_world import JAR, Flow, Jobs, compiled, readable, words
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 from tests.unit.flink_contract import CONTRACT, Case, Known
 
 from lab.broker import EmbeddedBroker
@@ -46,7 +47,7 @@ class Migration(RealWorld):
 
     def __init__(self, jobs: Jobs, broker: EmbeddedBroker, admin: KafkaAdmin, topic: str, **changes: Any) -> None:
         self.flow = Flow(jobs, broker.config(), admin, topic)
-        self.jobs = jobs
+        self.jobs, self.reaper = jobs, Reaper()
         producer = self.flow.producer(**changes.pop("of_producer", {}))
         consumer = self.flow.consumer(**changes.pop("of_consumer", {}))
         super().__init__(broker, admin, topic, producers=[producer], consumers=[consumer], **changes)
@@ -54,7 +55,8 @@ class Migration(RealWorld):
 
     def context(self, *args: Any, **how: Any) -> Any:
         """Each process has a controller of its own, which remembers nothing."""
-        self.controllers["flink"] = FlinkController(self.cluster, lambda _: self.jobs.cluster.ask, SystemClock())  # type: ignore[assignment]
+        ask = self.reaper.asking(self.jobs.cluster.ask)
+        self.controllers["flink"] = FlinkController(self.cluster, lambda _: ask, SystemClock())  # type: ignore[assignment]
         return super().context(*args, **how)
 
     def shape(self, name: str) -> set[tuple[str, int]]:
@@ -140,6 +142,28 @@ def test_a_freeze_that_is_taken_back_leaves_every_job_as_it_was(migrate: Callabl
     assert w.jobs.state(w.flow.intake) == "FINISHED"
     w.advanced(wanted="resume")
     assert w.state(Row.FREEZE) == "undone" and w.as_before()
+    w.flow.goes_on()
+    w.flow.proven()
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_request_on_every_way_every_job_is_as_it_must_be(
+    migrate: Callable[..., Migration],
+) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target: all comes out once."""
+    w = migrate()
+
+    def kills(**how: Any) -> list[str]:
+        return [effect.split()[1].rpartition("/")[2] for effect in w.reaper.driven(w, **how)]
+
+    assert kills(until=Step.STOP_PRODUCERS) == ["stop"]
+    assert kills(wanted="resume") == ["run"]
+    assert w.as_before()
+    w.flow.goes_on()
+    assert kills() == ["stop", "run"] * 2
+    w.flow.goes_on()
+    assert kills(wanted="rollback") == ["stop", "run"] * 2
+    assert w.as_before()
     w.flow.goes_on()
     w.flow.proven()
 

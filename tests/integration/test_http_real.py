@@ -12,6 +12,7 @@ import pytest
 from tests.integration.host_world import by_key
 from tests.integration.http_world import PASSWORD, SpringApp, application, compiled
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 from tests.unit.http_contract import CONTRACT, SETTINGS
 
 from lab.broker import EmbeddedBroker
@@ -96,7 +97,9 @@ class Migration(RealWorld):
             consumers=[{"name": "ledger", "group": group, **settings("ledger")}],
             **changes,
         )
-        self.controllers["http"] = HttpController(admin, RestServices(self.endpoint), self.clock)  # type: ignore[assignment]
+        self.reaper = Reaper()
+        services = self.reaper.serving(RestServices(self.endpoint))
+        self.controllers["http"] = HttpController(admin, services, self.clock)  # type: ignore[assignment]
         self.until(lambda: len(self.seen("ledger")) > 50, "records are processed", 60)
 
     def endpoint(self, name: str) -> Endpoint:
@@ -177,6 +180,52 @@ def test_a_freeze_that_is_taken_back_leaves_everything_as_it_was(migrate: Callab
     assert w.state(Row.FREEZE) == "undone"
     w.is_on(w.source)
     w.goes_on(w.source)
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_request_on_every_way_every_field_is_as_it_must_be(
+    migrate: Callable[..., Migration],
+) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+
+    def kills(**how: Any) -> list[tuple[str, str]]:
+        told = [effect.split(maxsplit=3) for effect in w.reaper.driven(w, **how)]
+        return [(app.rstrip(":"), path.rpartition("/")[2]) for app, _, path, *_ in told]
+
+    def there(*apps: str) -> list[tuple[str, str]]:
+        return [(app, part) for app in apps for part in ("payments", "env", "refresh", "payments")]
+
+    assert kills(until=Step.STOP_PRODUCERS) == [("checkout", "payments")]
+    assert kills(wanted="resume") == there("checkout")[1:]
+    w.is_on(w.source)
+    assert kills() == there("checkout", "ledger")
+    w.is_on(w.target)
+    before = len(w.seen("ledger"))
+    w.until(lambda: len(w.seen("ledger")) > before + 50, "records of the target are processed", 30)
+    assert kills(wanted="rollback") == there("checkout", "ledger")
+    w.is_on(w.source)
+    w.goes_on(w.source)
+
+
+def test_a_listener_that_starts_again_by_itself_is_stopped_again(migrate: Callable[..., Migration]) -> None:
+    """Its auto-start is off, and something starts it all the same, once it stands: nothing is seeded under it."""
+    w = migrate()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    app, woken = w.apps_of["ledger"], []
+    send = w.controllers["http"]._services.send  # type: ignore[attr-defined]
+
+    def sent(connection: str, call: Call) -> Any:
+        if connection == "ledger" and call.path == "/actuator/env" and not woken:
+            woken.append(app.state())
+            app.tell("/actuator/payments", {"run": True})
+        return send(connection, call)
+
+    w.controllers["http"]._services.send = sent  # type: ignore[attr-defined]
+    w.advanced()
+    assert [s["state"] for s in woken] == ["stopped"]
+    w.is_on(w.target)
+    w.goes_on(w.target)
 
 
 def test_a_point_without_its_refresh_starts_nobody_on_the_source(migrate: Callable[..., Migration]) -> None:

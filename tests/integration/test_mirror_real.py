@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.integration.connect_world import ConnectWorker
 from tests.integration.host_world import Host, by_key
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 from tests.unit.connect_contract import a_mirror_is_a_source_whose_offsets_are_read_and_set as contract
 
 from lab.broker import EmbeddedBroker
@@ -129,7 +130,9 @@ class Migration(RealWorld):
         self.old, self.new = f"here.{self.source}", f"here.{self.target}"
         self.there = KafkaAdmin(elsewhere.config())
         self.controllers["command"] = CommandController(admin, host.hooks)  # type: ignore[assignment]
-        self.controllers["connect"] = ConnectController(admin, lambda _: worker.ask, SystemClock())  # type: ignore[assignment]
+        self.reaper = Reaper()
+        ask = self.reaper.asking(worker.ask)
+        self.controllers["connect"] = ConnectController(admin, lambda _: ask, SystemClock())  # type: ignore[assignment]
         self.until(lambda: len(self.own(topic)) == 3, "it has copied of each partition", 60)
 
     def context(self, *args: Any, **kwargs: Any) -> MigrationContext:
@@ -249,6 +252,25 @@ def test_a_mirror_goes_back_with_records_in_the_target_and_forgets_its_offsets_t
     w.advanced()
     w.goes_on(w.new)
     w.advanced(wanted="rollback")
+    assert w.worker.config(w.name) == w.before and w.own(w.target) == {}
+    w.goes_on(w.old)
+    assert {c.topic for c in w.proven()} == {w.old, w.new}
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_request_on_every_way_the_mirror_is_as_it_must_be(migrate: Migrate) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+
+    def kills(**how: Any) -> list[str]:
+        return [effect.split()[1].rpartition("/")[2] for effect in w.reaper.driven(w, **how)]
+
+    assert kills(until=Step.STOP_PRODUCERS) == kills(wanted="resume") == [], "only producers stand in a freeze"
+    assert w.worker.config(w.name) == w.before and w.own(w.target) == {}
+    assert kills() == ["stop", "config", "resume"]
+    assert w.worker.config(w.name) == w.before | {"topics": f"other,{w.target}"}
+    w.goes_on(w.new)
+    assert kills(wanted="rollback") == ["stop", "offsets", "config", "resume"]
     assert w.worker.config(w.name) == w.before and w.own(w.target) == {}
     w.goes_on(w.old)
     assert {c.topic for c in w.proven()} == {w.old, w.new}

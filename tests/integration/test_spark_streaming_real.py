@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.integration.host_world import Host, by_key
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 from tests.integration.stream_world import Stream
 from tests.unit.spark_contract import CONTRACT
 
@@ -114,7 +115,10 @@ class Migration(RealWorld):
             **changes,
         )
         self.controllers["command"] = CommandController(admin, host.hooks)  # type: ignore[assignment]
-        self.controllers["spark_streaming"] = SparkStreamingController(admin, stream.hooks)  # type: ignore[assignment]
+        self.reaper = Reaper()
+        controller = SparkStreamingController(admin, stream.hooks)
+        controller._call_hook = self.reaper.calling(controller._call_hook)
+        self.controllers["spark_streaming"] = controller  # type: ignore[assignment]
         self.until(lambda: len(self.seen()) > 100, "the query processes records", 60)
 
     def context(self, *args: Any, **kwargs: Any) -> MigrationContext:
@@ -202,3 +206,23 @@ def test_one_that_is_started_without_its_offsets_is_found(migrate: Callable[...,
         w.until(lambda: "records are left out" in w.waits(patience_s=5), "it is named", 60)
     finally:
         w.stream.mend_hook()
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_call_of_its_hook_on_every_way_it_is_as_it_must_be(
+    migrate: Callable[..., Migration],
+) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+    before = w.stream.wanted()
+    kills = w.reaper.driven
+    assert kills(w, until=Step.STOP_PRODUCERS) == kills(w, wanted="resume") == [], "only producers stand in a freeze"
+    assert w.stream.wanted() == before
+    assert kills(w) == ["stats stop", f"stats point {w.target}", "stats start"]
+    assert w.stream.status() == ("running", w.target)
+    seen = len(w.seen())
+    w.until(lambda: len(w.seen()) > seen + 50, "records of the target are given", 60)
+    assert kills(w, wanted="rollback") == ["stats stop", f"stats point {w.source}", "stats start"]
+    assert w.stream.status() == ("running", w.source)
+    assert w.stream.wanted() == {**before, "starting_offsets": ""}, "it goes on in its old checkpoint"
+    w.goes_on(w.source)
