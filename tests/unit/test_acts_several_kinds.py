@@ -1,4 +1,4 @@
-"""Producers of several kinds in one migration: one that cannot be moved now keeps no other from it."""
+"""Several applications, of several kinds, in one migration: one that cannot be moved now keeps no other from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts.advance import Waiting
 from topicshift.adapters.controllers.http import HttpController
+from topicshift.core.engine.engine import Wanted
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import AccessDenied, DrainTimedOut, Transient
 from topicshift.testing.fake_http import FakeApp, FakeServices
@@ -130,3 +131,62 @@ def test_one_that_is_gone_after_the_switch_is_named_and_all_go_back_once_it_is_t
     getattr(w.services, how).clear()
     w.advanced(wanted="rollback")
     assert set(w.on().values()) == {(SOURCE, True)} and w.acls() == w.before
+
+
+class Groups(World):
+    """Two consumers that are told by HTTP (the first one may be gone), and one on the route."""
+
+    def __init__(self, **changes: Any) -> None:
+        told = [{"name": name, "group": f"{name}-g", **http(name)} for name in ("ledger", "audit")]
+        self.services = FakeServices(self.changed)
+        super().__init__(consumers=[*told, {"name": "fraud", "group": "fraud-g"}], **changes)
+        self.services.apps = {name: FakeApp(SOURCE) for name in ("ledger", "audit")}
+        self.controllers["http"] = HttpController(self.cluster, self.services, self.clock)  # type: ignore[assignment]
+
+    def changed(self, connection: str) -> None:
+        """Its group has a member while it runs."""
+        app = self.services.apps[connection]
+        self.leave(f"{connection}-g")
+        if app.state != "stopped":
+            self.join(f"{connection}-g", app.topic)
+
+    def ends(self, how: str, wanted: Wanted = "forward") -> str:
+        """What is said in the end of the group that is gone: a wait, or where a person has to mend it, an error."""
+        if how == "down":
+            return self.waits(patience_s=5, wanted=wanted)
+        with pytest.raises(AccessDenied) as error:
+            self.advance(patience_s=5, wanted=wanted)
+        return str(error.value)
+
+    def states(self) -> list[str | None]:
+        """The journal's word of each group's switch, the one that is gone first."""
+        return [self.state(Row.SWITCH_GROUP, f"{name}-g") for name in ("ledger", "audit", "fraud")]
+
+
+@GONE
+@pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
+def test_a_group_that_is_gone_keeps_no_other_from_the_target(how: str, cutover: str) -> None:
+    w = Groups(cutover=cutover)
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    getattr(w.services, how).add("ledger")
+    assert "ledger" in w.ends(how)
+    assert w.states() == ["intended", "done", "done"] and w.services.apps["audit"].topic == TARGET
+    getattr(w.services, how).clear()
+    w.advanced()
+    assert w.states() == ["done"] * 3
+
+
+@GONE
+def test_a_group_that_is_gone_keeps_no_other_from_going_back(how: str) -> None:
+    w = Groups()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    for name in ("ledger", "audit", "fraud"):
+        w.advance(focus=f"{name}-g", leave=frozenset({"finish_group"}))
+    assert w.states() == ["intended"] * 3
+    getattr(w.services, how).add("ledger")
+    w.answer(w.asks(wanted="rollback"))
+    assert "ledger" in w.ends(how, "rollback")
+    assert w.states() == ["intended", "undone", "undone"] and w.services.apps["audit"].topic == SOURCE
+    getattr(w.services, how).clear()
+    w.advanced(wanted="rollback")
+    assert w.services.apps["ledger"].fields() == FakeApp(SOURCE).fields() and w.acls() == w.before

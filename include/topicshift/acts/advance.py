@@ -19,7 +19,7 @@ from topicshift.core.engine.engine import Wanted, next_act
 from topicshift.core.engine.trace import dump
 from topicshift.core.engine.view import Record, View, key_of
 from topicshift.core.engine.words import ORDER, Act, Ask, Step
-from topicshift.core.errors import OwnershipLost, TopicshiftError, Transient
+from topicshift.core.errors import AccessDenied, NotFound, OwnershipLost, TopicshiftError, Transient
 from topicshift.core.news import News
 
 POLL_S = 0.1
@@ -149,9 +149,16 @@ def advance(
         # An act that changed no row was performed once more: that is a way of waiting.
         _say(ctx, other or decision.why)
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
-            return Waiting(decision, view, other or "")
+            return _waiting(ctx, Waiting(decision, view, other or ""))
         ctx.clock.sleep(_pause(ctx, decision, pause) if record.freeze is not None else CALM_POLL_S)
         pause *= 2
+
+
+def _waiting(ctx: MigrationContext, outcome: Waiting) -> Waiting:
+    """It; raises what a person has to mend of a group, now that nothing more can be done for the others."""
+    for error in ctx.memory.refused.values():
+        raise error
+    return outcome
 
 
 def _pause(ctx: MigrationContext, decision: Decision, pause: float) -> float:
@@ -220,6 +227,13 @@ def _carry_out(
     try:
         run(ctx, view, decision)
         sooner = timedelta(0)
+        ctx.memory.refused.pop(decision.subject, None)
+    except (AccessDenied, NotFound) as error:
+        # A group of several: the others are moved first, then the run ends with this.
+        if view.focus is not None or decision.subject not in view.record.policy.groups:
+            raise
+        ctx.memory.refused[decision.subject] = error
+        return f"{key} is for a person to mend: {error}"
     except (OwnershipLost, Transient) as error:
         # Shut out by somebody of the same owner: it looks again, and ``refresh`` tells whether the owner is another.
         return f"{key} is tried again: {error}"

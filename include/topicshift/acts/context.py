@@ -94,6 +94,8 @@ class Memory:
     rehearsal: list[Rehearsal | None] = field(default_factory=list)
     """The latest rehearsal of this migration, once it was looked up."""
     told: dict[str, Told] = field(default_factory=dict)
+    refused: dict[str, TopicshiftError] = field(default_factory=dict)
+    """What keeps a group where it is until a person has mended it, while others are moved."""
     rows: tuple[MigrationRow, list[StepRow], Policy] | None = None
     record: Record | None = None
     """The migration as ``rows`` of the journal have it."""
