@@ -2,9 +2,9 @@
 
 Usage: ``python -m benchmarks.growth [--rounds N] [--cutover drain_first]``. The small case has 3 producer instances, 6
 partitions and 3 groups; the large one 100, 200 and 50. Instances are real route clients, each with its connections and
-acknowledgements of its own, many in a process. Both write 300 records a second in all. The freeze is taken from the
-producers' own logs, from the first instance stopped to the last one running again; nothing may be lost, duplicated or
-out of order in any group.
+acknowledgements of its own, many in a process. Both write 100 records a second in all, which are 5,000 deliveries a
+second to fifty groups. The freeze is taken from the producers' own logs, from the first instance stopped to the last
+one running again; nothing may be lost, duplicated or out of order in any group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from lab.stack import Stack, default_run_folder
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.route_store import RouteStore
 
-RECORDS_A_SECOND = 300.0
+RECORDS_A_SECOND = 100.0
+BACKLOG = 1_000
+"""Records that each group has read before the migration begins."""
 USER = "search"
 """The user of every consumer: its processes hold members of many groups."""
 
@@ -135,10 +137,10 @@ def measure(stack: Stack, folder: Path, topic: str, case: Case, cutover: str) ->
     with KafkaAdmin(config) as admin:
         admin.create_topic(topic, case.partitions, 1, {})
     try:
-        crowd.backlog(5_000)
+        crowd.backlog(BACKLOG)
         crowd.start()
         deadline = time.monotonic() + 300
-        while any(crowd.counts()[g] < 5_000 for g in crowd.groups) and time.monotonic() < deadline:
+        while any(crowd.counts()[g] < BACKLOG for g in crowd.groups) and time.monotonic() < deadline:
             time.sleep(1)
         run_s, load = migrate(stack, crowd, cutover), os.getloadavg()[0]
         time.sleep(3)
