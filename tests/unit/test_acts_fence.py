@@ -13,6 +13,7 @@ from order_proof import load_fence
 from topicshift.acts.advance import Done
 from topicshift.core.engine.words import Act, Row, Step
 from topicshift.core.errors import DrainTimedOut, FenceBroken, Refused, Transient
+from topicshift.core.fence.decision import UNDER_DENY_S
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import FenceRecord
 from topicshift.core.kafka.cluster import Acl
@@ -29,12 +30,12 @@ def fenced(w: World) -> FenceRecord:
     return FenceRecord.model_validate(w.data(Row.FENCE)["record"])
 
 
-def while_fencing(w: World, act: Callable[[float], None]) -> None:
-    """Do something at each look at the source once the DENY is set; it is told the seconds since then."""
+def while_fencing(w: World, act: Callable[[float], None], asked: str = "transactions") -> None:
+    """Do something as each look asks for ``asked``, once the DENY is set; it is told the seconds since then."""
     began: list[Any] = []
 
     def look(method: str) -> None:
-        if method == "transactions" and w.state(Row.FENCE) == "intended":
+        if method == asked and w.state(Row.FENCE) == "intended":
             began.append(w.clock.now())
             act((w.clock.now() - began[0]).total_seconds())
 
@@ -56,7 +57,8 @@ def test_a_quiet_source_is_fenced_when_the_settle_time_is_over() -> None:
     assert sorted(record.stopped) == ["billing", "checkout"]
     assert record.exempt_principals == ["User:billing", "User:checkout"]
     first, last = record.samples[0], record.samples[-1]
-    assert len(record.samples) >= 2 and last.began_s - first.ended_s == pytest.approx(0.5, abs=0.001)
+    assert len(record.samples) >= 2 and last.began_s - first.ended_s == pytest.approx(UNDER_DENY_S, abs=0.001)
+    assert record.settings.settle_s == UNDER_DENY_S
     assert w.evidence.read(w.claim.migration_id, "fence.json") == record.model_dump_json(indent=2).encode()
     assert any("acks=0" in note and "error 31" in note for note in record.notes), "what a DENY does unseen is on record"
     assert any("acks=0" in line for line in w.said)
@@ -86,7 +88,7 @@ def test_a_writer_that_goes_round_the_route_is_named_and_ends_the_freeze() -> No
 def test_one_late_record_only_delays_the_fence() -> None:
     w = World()
     once = iter([True])
-    while_fencing(w, lambda s: w.write(partition=1) if s > 0.3 and next(once, False) else None)
+    while_fencing(w, lambda s: w.write(partition=1) if s > 0 and next(once, False) else None, "topic")
     assert fenced(w).fence_offsets == {0: 10, 1: 11, 2: 10}
 
 
@@ -129,10 +131,14 @@ def test_one_unreadable_partition_is_enough() -> None:
 def test_a_source_that_changes_under_the_fence_breaks_it(how: str) -> None:
     w = World()
 
+    once = iter([True])
+
     def change(seconds: float) -> None:
-        if seconds > 0.25 and how == "partitions":
+        if seconds == 0 or not next(once, False):
+            return
+        if how == "partitions":
             w.cluster.add_partitions(SOURCE, 4)
-        elif 0.25 < seconds < 0.35:
+        else:
             w.cluster.delete_topic(SOURCE)
             w.cluster.create_topic(SOURCE, 3, 1, {})
 
@@ -302,6 +308,8 @@ def test_where_no_acl_is_in_force_the_end_offsets_are_the_judge(acls: str) -> No
         w.cluster.delete_acls(w.before)
     record = fenced(w)
     assert record.acls_added == [] and "No ACL covers topic payments" in record.notes[0]
+    first, last = record.samples[0], record.samples[-1]
+    assert last.began_s - first.ended_s == pytest.approx(0.5, abs=0.001), "only the ends guard it"
     w.drain("fraud-g")
     w.advanced()
     assert w.acls() == set()

@@ -24,7 +24,7 @@ from topicshift.core.fence.acls import (
     wide_deny,
     writers,
 )
-from topicshift.core.fence.decision import FenceSettings, settled_tail
+from topicshift.core.fence.decision import settings_of, settled_tail
 from topicshift.core.fence.record import FenceRecord, evidence
 from topicshift.core.kafka.cluster import Acl
 from topicshift.core.plan.source import source_differs
@@ -135,7 +135,7 @@ def record_fence(ctx: MigrationContext, view: View, decision: Decision) -> None:
         fence_offsets={p: o.end for p, o in sorted((last.offsets or {}).items()) if o.end is not None},
         began_at=datetime.fromtimestamp(began, UTC).isoformat(),
         taken_at=datetime.fromtimestamp(last.ended, UTC).isoformat(),
-        settings=FenceSettings(),
+        settings=settings_of(added_by(data)),
         samples=evidence(tail, began),
         acls_before=[Acl(**a) for a in data["acls_before"]],
         acls_added=added_by(data),

@@ -57,8 +57,8 @@ from topicshift.core.engine.where import releasing
 from topicshift.core.engine.words import Fact, Row
 from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
 from topicshift.core.fence import hanging
-from topicshift.core.fence.acls import Grant, grant
-from topicshift.core.fence.decision import FenceSample, FenceSettings, FenceVerdict, Stop, decide_fence
+from topicshift.core.fence.acls import Grant, added_by, grant
+from topicshift.core.fence.decision import FenceSample, FenceVerdict, Stop, decide_fence, settings_of
 from topicshift.core.fence.point import FencePoint
 from topicshift.core.fence.record import Broken, compare
 from topicshift.core.kafka.cluster import Acl, PartitionOffsets, TopicInfo, total_end
@@ -69,7 +69,6 @@ from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
 
 T = TypeVar("T")
-SETTLE = FenceSettings()
 _KEEP_S = 10.0
 _GATE_LOOK = DrainConfig(stuck_after_s=60.0)
 
@@ -481,11 +480,12 @@ class _Look:
         sample = self._sample()
         memory.samples.append(sample)
         # The first one stays: it tells what the topic was when this began.
-        keep = 2 * SETTLE.settle_s + _KEEP_S
+        settings = settings_of(added_by(row))
+        keep = 2 * settings.settle_s + _KEEP_S
         memory.samples[1:] = [s for s in memory.samples[1:] if sample.ended - s.ended <= keep]
         decision = decide_fence(
             memory.samples,
-            SETTLE,
+            settings,
             topic=self.record.source,
             topic_id=str(row["topic_id"]),
             partitions=int(row["partitions"]),

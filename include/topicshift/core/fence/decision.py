@@ -18,7 +18,7 @@ that arrived while a sample was being read falls between two END_U values that w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,6 +47,15 @@ class FenceSettings(Model):
     samples: int = Field(default=2, ge=2, le=100)
     max_transaction_timeout_s: float = Field(default=900.0, gt=0)
     """The brokers' ``transaction.max.timeout.ms``: how long a transaction that no coordinator shows is waited for."""
+
+
+UNDER_DENY_S = 0.2
+"""Settle time where the brokers refuse writes, in seconds: a client's next try of a batch is refused as well."""
+
+
+def settings_of(denied: Collection[Acl]) -> FenceSettings:
+    """How long to look, given the fence's DENY bindings: longer without any, where still ends are the only guard."""
+    return FenceSettings(settle_s=UNDER_DENY_S) if denied else FenceSettings()
 
 
 @dataclass(frozen=True)
