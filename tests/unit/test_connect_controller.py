@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.connect_contract import CONTRACT, Case
 
 from topicshift.adapters.controllers.connect import ConnectController
-from topicshift.core.errors import Transient, Unreadable
+from topicshift.core.errors import AccessDenied, NotFound, Transient, Unreadable
 from topicshift.core.kafka import connect
 from topicshift.core.kafka.cluster import GroupMember
 from topicshift.ports import ControlContext, Participant, ParticipantState
@@ -217,6 +217,22 @@ def test_workers_that_rebalance_are_told_again_and_keep_nobody_else(place: Place
     assert {place.sink.state, place.intake.state} == {"STOPPED", "RUNNING"}
     place.controller.stop(place.ctx, [sink, intake])
     assert {place.sink.state, place.intake.state} == {"STOPPED"}
+
+
+def test_a_right_that_goes_or_a_connector_that_is_deleted_names_the_participant_and_the_way_back(place: Place) -> None:
+    def locked(call: str) -> None:
+        if call.startswith("PUT "):
+            raise AccessDenied(f"{call} is not allowed (HTTP 403).")
+
+    back = "`topicshift resume-on-source` ends a freeze, and `topicshift rollback`"
+    place.worker.on_call = locked
+    with pytest.raises(AccessDenied, match=f"^archive: PUT .*HTTP 403.*{back}"):
+        place.controller.stop(place.ctx, [sink, intake])
+    place.worker.on_call = lambda call: None
+    del place.worker.connectors["archive"]
+    with pytest.raises(NotFound, match=f"^archive: its worker knows no connector 'archive'.*{back}"):
+        place.controller.stop(place.ctx, [sink, intake])
+    assert place.intake.state == "STOPPED", "it keeps nobody else"
 
 
 def test_nothing_is_sent_once_the_time_of_the_act_is_over(place: Place) -> None:

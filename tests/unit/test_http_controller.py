@@ -377,7 +377,7 @@ def test_a_missing_right_or_path_names_the_participant_and_the_way_back(
     place: Place, error: Exception, kind: type[Exception]
 ) -> None:
     place.app.broken[STATE] = error
-    with pytest.raises(kind, match=r"^checkout: POST.*`topicshift resume-on-source` goes back"):
+    with pytest.raises(kind, match=r"^checkout: POST.*resume-on-source` ends a freeze, and `topicshift rollback`"):
         place.controller.stop(place.ctx, [PRODUCER])
 
 

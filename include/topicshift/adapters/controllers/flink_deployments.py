@@ -10,7 +10,7 @@ from topicshift.adapters.controllers.flink_deployment import Deployed, settings_
 from topicshift.adapters.controllers.flink_deployment_able import unable
 from topicshift.adapters.controllers.flink_proof import Proof
 from topicshift.adapters.controllers.flink_way import FlinkWay
-from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient
+from topicshift.core.errors import NotFound, TopicshiftError, Transient
 from topicshift.core.flink.deployment import (
     Kept,
     Shown,
@@ -81,11 +81,7 @@ class Deployments(FlinkWay[Deployed]):
         told = {p: self._access(p, ctx).told for p in participants}
 
         def acted(beside: ControlContext, who: Participant) -> None:
-            try:
-                act(Deployed.of(self._ask_of(settings_of(who).connection), who, beside, told[who]))
-            except (AccessDenied, NotFound) as error:
-                why = f"{who.name}: {error} Nothing else of it is changed until that is put right."
-                raise type(error)(why) from None
+            act(Deployed.of(self._ask_of(settings_of(who).connection), who, beside, told[who]))
 
         self.each(ctx, participants, acted)
 

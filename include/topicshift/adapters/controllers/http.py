@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -123,7 +123,7 @@ class HttpController(PlainController):
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Send the requests of *stop*. Raises ``Transient`` where one was not answered: they are sent again."""
-        self.each(ctx, participants, self._named(lambda c, p: self._do(c, p, "stop", _settings(p).stop)))
+        self.each(ctx, participants, lambda c, p: self._do(c, p, "stop", _settings(p).stop))
 
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
         """Send the requests of *point* to an application that stands, and see that it shows the topic.
@@ -131,27 +131,11 @@ class HttpController(PlainController):
         Raises ``Transient`` while it does not stand, and where it was told and shows another topic: it would be
         started on the wrong one. A refusal of one that shows the topic all the same keeps nobody from going back.
         """
-        self.each(ctx, participants, self._named(lambda c, p: self._point(c, p, topic)))
+        self.each(ctx, participants, lambda c, p: self._point(c, p, topic))
 
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Send the requests of *start*. Raises as ``stop`` does."""
-        self.each(ctx, participants, self._named(lambda c, p: self._do(c, p, "start", _settings(p).start)))
-
-    def _named(
-        self, act: Callable[[ControlContext, Participant], None]
-    ) -> Callable[[ControlContext, Participant], None]:
-        """The act, with the participant's name where a right or a path is missing: nobody retries these."""
-
-        def acted(ctx: ControlContext, who: Participant) -> None:
-            try:
-                act(ctx, who)
-            except (AccessDenied, NotFound, Refused) as error:
-                raise type(error)(
-                    f"{who.name}: {error} Nothing else of it is changed until that is put right. Then "
-                    "`topicshift advance` goes on, and `topicshift resume-on-source` goes back."
-                ) from None
-
-        return acted
+        self.each(ctx, participants, lambda c, p: self._do(c, p, "start", _settings(p).start))
 
     def _point(self, ctx: ControlContext, who: Participant, topic: str) -> None:
         before = self._look(ctx, who)

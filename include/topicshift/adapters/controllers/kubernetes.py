@@ -10,7 +10,7 @@ from topicshift.adapters.controllers.kubernetes_able import unable
 from topicshift.adapters.controllers.kubernetes_access import Access, settings_of
 from topicshift.adapters.controllers.plain import PlainController, patiently
 from topicshift.adapters.rest import Ask
-from topicshift.core.errors import AccessDenied, NotFound, TopicshiftError, Transient
+from topicshift.core.errors import NotFound, TopicshiftError, Transient
 from topicshift.core.kubernetes import rollout, scalers
 from topicshift.core.kubernetes.workload import Before, Json, Pod, before_of, pointed, replicas, scaled
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState
@@ -53,29 +53,15 @@ class KubernetesController(PlainController):
 
     def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Remember what is there, pause autoscalers, scale to 0. Raises ``Transient`` where that cannot be done now."""
-        self.each(ctx, participants, self._named(self._stop))
+        self.each(ctx, participants, self._stop)
 
     def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
         """Put the topic in the place of the other one. Raises ``Transient`` while a pod of the workload is left."""
-        self.each(ctx, participants, self._named(lambda c, p: self._point(c, p, topic)))
+        self.each(ctx, participants, lambda c, p: self._point(c, p, topic))
 
     def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
         """Put autoscalers and replicas back as they were, and forget what was remembered. Raises as ``stop`` does."""
-        self.each(ctx, participants, self._named(self._start))
-
-    def _named(
-        self, act: Callable[[ControlContext, Participant], None]
-    ) -> Callable[[ControlContext, Participant], None]:
-        """The act, with the participant's name where a right is missing or an object is gone: nobody retries these."""
-
-        def acted(ctx: ControlContext, who: Participant) -> None:
-            try:
-                act(ctx, who)
-            except (AccessDenied, NotFound) as error:
-                why = f"{who.name}: {error} Nothing else of it is changed until that is put right."
-                raise type(error)(why) from None
-
-        return acted
+        self.each(ctx, participants, self._start)
 
     def _stop(self, ctx: ControlContext, who: Participant) -> None:
         access = self._access(who, ctx)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from topicshift.adapters.controllers.groups import GroupWatch
-from topicshift.core.errors import AccessDenied, NotFound, SpecError, TopicshiftError, Transient, Unreadable
+from topicshift.core.errors import (
+    AccessDenied,
+    NotFound,
+    OwnershipLost,
+    Refused,
+    SpecError,
+    TopicshiftError,
+    Transient,
+    Unreadable,
+)
 from topicshift.ports import Clock, ClusterAdmin, ControlContext, Follower, Participant, ParticipantState
 
 _T = TypeVar("_T")
@@ -19,6 +28,12 @@ TRIES: Final = 4
 
 PAUSE_S: Final = 1.0
 """Seconds between two of them."""
+
+MEND: Final = (
+    "Nothing else of it is changed until that is put right. Then `topicshift advance` goes on. `topicshift "
+    "resume-on-source` ends a freeze, and `topicshift rollback` goes back after the switch."
+)
+"""What is said where a right is missing, or something is gone: nobody retries that."""
 
 SAYS_NO: Final[tuple[type[TopicshiftError], ...]] = (SpecError, NotFound, AccessDenied)
 """Errors that are an answer: nobody has to ask again."""
@@ -33,18 +48,24 @@ class PlainController:
         self._groups = GroupWatch(admin)
 
     def side_by_side(self, who: Sequence[_W], ask: Callable[[_W], _T]) -> list[_T]:
-        """The answer for each (a participant, a connection), in their order, in parallel; the first error is raised."""
+        """The answer for each (a participant, a connection), in their order, in parallel.
+
+        The first error is raised once all were asked.
+        """
         if len(who) < 2:
             return [ask(p) for p in who]
         with ThreadPoolExecutor(max_workers=min(len(who), 16)) as pool:
-            return list(pool.map(ask, who))
+            asked = [pool.submit(ask, p) for p in who]
+            wait(asked)
+            return [one.result() for one in asked]
 
     def each(
         self, ctx: ControlContext, who: Sequence[Participant], act: Callable[[ControlContext, Participant], None]
     ) -> None:
         """Act on each in parallel; one that cannot be moved now keeps no other from it.
 
-        Raises ``Transient`` with what was said of all that could not be moved now; any other error comes first.
+        Raises ``Transient`` with what was said of all that could not be moved now; any other error comes first, with
+        the participant's name and the way back.
         """
         heard: list[tuple[str, Mapping[str, Any]]] = []
         beside = replace(ctx, say=lambda name, data: heard.append((name, data)))
@@ -54,6 +75,10 @@ class PlainController:
                 act(beside, p)
             except Transient as error:
                 return f"{p.name}: {error}"
+            except (AccessDenied, NotFound, Refused) as error:
+                if isinstance(error, OwnershipLost):
+                    raise
+                raise type(error)(f"{p.name}: {error} {MEND}") from None
             return ""
 
         try:
