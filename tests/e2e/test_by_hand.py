@@ -73,7 +73,7 @@ def by_hand(stack: Stack, hook: Hook) -> Moved:
     topic = Topic(stack, "invoices", "invoices-ledger").make()
     with topic.admin() as admin:
         acls_before = admin.acls()
-        values = topic.values(freeze_budget="30s", retire_after="1s", retire_scream_test="2s")
+        values = topic.values(freeze_budget="30s", freeze_alarm_after="5s", retire_after="1s", retire_scream_test="2s")
         run = Run.start(stack.airflow, "topic_migration", values)
         run.question(FENCE)
         kill_verifier(topic)
@@ -179,6 +179,7 @@ def test_a_web_hook_is_told_of_each_freeze_and_how_it_ended(moved: Moved) -> Non
     told = [code for code in moved.told if code.startswith("freeze_") or code == "producers_resumed"]
     ended = [code for code in told if code != "freeze_overlong"]
     assert ended == ["freeze_begun", "producers_resumed", "freeze_begun", "freeze_ended"], moved.told
+    assert told[:3] == ["freeze_begun", "freeze_overlong", "producers_resumed"], "while it lasts, and once"
 
 
 def test_a_verifier_that_was_killed_before_the_freeze_is_started_anew(moved: Moved) -> None:
