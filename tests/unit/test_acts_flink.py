@@ -122,6 +122,20 @@ def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None
     killed_at(Streaming, way, at)
 
 
+def test_others_are_told_before_a_savepoint_is_waited_for() -> None:
+    """Its job is the first in the spec; the hook's application stands by the time that the savepoint is begun."""
+    w = Streaming()
+    hook, stood = w.controllers["command"], []
+
+    def heard(call: str) -> None:
+        if call.startswith("POST /jobs/") and "/stop" in call and not stood:
+            stood.append(hook.running.get("billing", True))
+
+    w.manager.on_call = heard
+    w.advanced(until=Step.STOP_PRODUCERS)
+    assert stood == [False]
+
+
 def test_a_job_that_fails_while_it_is_stopped_is_committed_first_and_stopped_anew() -> None:
     w = Streaming()
     w.manager.finishes = False

@@ -560,15 +560,20 @@ class MigrationContext:
         return [p for p in participants if not self.manual(p)]
 
     def by_kind(self, participants: Sequence[Participant]) -> list[tuple[Controller, list[Participant]]]:
-        """Participants by controller, those under a lease first.
+        """Participants by controller, those under a lease first, those of a controller that waits for its acts last.
 
         A kill in between must not leave those with a lease to go on with the source by themselves while others already
-        write to the target.
+        write to the target; and nobody stands longer because another's savepoint takes its time.
         """
         kinds: dict[str, list[Participant]] = {}
         for p in participants:
             kinds.setdefault(p.kind, []).append(p)
-        ordered = sorted(kinds, key=lambda k: not getattr(self.controller(k), "leased", False))
+
+        def rank(kind: str) -> tuple[bool, bool]:
+            controller = self.controller(kind)
+            return not getattr(controller, "leased", False), bool(getattr(controller, "waits", False))
+
+        ordered = sorted(kinds, key=rank)
         return [(self.controller(k), kinds[k]) for k in ordered]
 
     def ask_all(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:

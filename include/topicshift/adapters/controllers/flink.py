@@ -21,6 +21,8 @@ class FlinkController(PlainController):
 
     kind = "flink"
     needs_person = False
+    waits = True
+    """Its stop waits some seconds for the savepoint, so that where that is stands in the audit trail at once."""
 
     def __init__(self, admin: ClusterAdmin, ask_of: Callable[[str], Ask], clock: Clock) -> None:
         super().__init__(admin)
