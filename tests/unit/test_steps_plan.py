@@ -293,3 +293,26 @@ def test_what_else_a_group_reads_is_not_guessed(cluster: FakeCluster, method: st
     cluster.fail(method, Transient("timed out"))
     plan = make_plan(spec(), cluster, impact=IMPACT, route=ROUTE)
     assert plan.unknown and [f.subject for f in plan.blocking()] == ["beside"], str(plan)
+
+
+def test_every_kind_whose_controller_cannot_tell_is_named_with_what_the_others_say(cluster: FakeCluster) -> None:
+    """A person mends them all at once, and does not find the next one at the next run."""
+
+    class Silent(FakeController):
+        def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
+            raise Transient(f"no answer from {self.kind}")
+
+    movers = {
+        "command": Silent("command"),
+        "http": FakeController("http"),
+        "spark_streaming": Silent("spark_streaming"),
+    }
+    movers["http"].cannot = ["app-http: it is stopped"]
+    consumers = [{"name": f"app-{kind}", "kind": kind, "group": "ledger"} for kind in movers]
+    declared = spec().model_copy(update={"consumers": [spec().consumers[0].model_copy(update=c) for c in consumers]})
+    seen = take_snapshot(cluster, declared, impact=IMPACT, route=ROUTE, now=NOW, movers=movers.__getitem__)
+    assert seen.unable is None
+    said = seen.unread["unable"]
+    assert all(
+        part in said for part in ("no answer from command", "app-http: it is stopped", "no answer from spark_streaming")
+    )

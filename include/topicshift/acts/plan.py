@@ -189,13 +189,24 @@ def _follow(
 def _unable(
     movers: Callable[[str], Controller] | None, spec: Spec, target: str, migration_id: str | None
 ) -> tuple[str, ...] | None:
-    """What controllers say to ``can_i``, one line a fault; None where there was nobody to ask."""
+    """What controllers say to ``can_i``, one line a fault; None where there was nobody to ask.
+
+    Raises ``Unreadable`` naming each kind that cannot tell, with what the others have said.
+    """
     asked = [p for p in (*producers_of(spec), *consumers_of(spec)) if p.kind not in BY_OTHER_CHECKS]
     if movers is None:
         return None if asked else ()
     ctx = ControlContext(migration_id or "", spec.source, target, 0)
     by_kind = {kind: [p for p in asked if p.kind == kind] for kind in sorted({p.kind for p in asked})}
-    return tuple(line for kind, members in by_kind.items() for line in movers(kind).can_i(ctx, members))
+    said, silent = list[str](), list[str]()
+    for kind, members in by_kind.items():
+        try:
+            said += movers(kind).can_i(ctx, members)
+        except TopicshiftError as error:
+            silent.append(f"{kind}: {error}")
+    if silent:
+        raise Unreadable(" ".join([*silent, *said]))
+    return tuple(said)
 
 
 def _beside(
