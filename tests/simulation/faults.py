@@ -33,7 +33,7 @@ WRITES = frozenset(
 STALE = frozenset({"acls", "topic", "topic_names", "groups", "listing"})
 """Reads that any broker answers from its own, perhaps old, metadata."""
 
-LOOKS = frozenset({"acls", "read_all"})
+LOOKS = frozenset({"acls", "read_all", "topic"})
 """Reads of what outsiders take away: the history tells when each was answered in truth."""
 
 READ_KINDS = ("refused", "slow", "kill", "stall", "clock_step")

@@ -124,7 +124,7 @@ class Task:
             self.sim.kernel.after(timeout, silence)
 
         def silence() -> None:
-            if left[0] and not self.stopped and not self.sim.healed:
+            if left[0] and not self.stopped:
                 answered("silence", lambda: None)
 
         def answered(said: str, in_vain: Callable[[], None]) -> bool:

@@ -329,6 +329,52 @@ def test_a_late_record_of_a_super_user_is_no_loss_where_the_last_look_came_befor
     assert ("loss" in story.tell()) == lost
 
 
+def made_again(s: Story, at: float) -> None:
+    """Somebody makes the source again under its name."""
+    s.at(at, "outsider", "hand", hand="source_remade", did=True, amount=0.0)
+
+
+def other(s: Story, at: float, offset: int, partition: int = 0) -> None:
+    """A super user's record on the source that was made again."""
+    said = {"key": "x", "seq": 0, "topic": "old", "partition": partition, "offset": offset}
+    s.at(at, "stray-source", "appended", topic_id="C", **said)
+    s.at(at, "stray-source", "produce", outcome="ok", app="rogue", **said)
+
+
+@pytest.mark.parametrize(("state", "lost"), [("failed", False), ("done", True)])
+def test_a_record_on_a_source_made_again_behind_the_fence_is_no_loss_where_that_is_named(
+    state: str, lost: bool
+) -> None:
+    story = Story()
+
+    def late(s: Story) -> None:
+        made_again(s, 66.0)
+        other(s, 70.0, 0, partition=1)
+
+    story.plants["released"] = late
+    story.end |= {"state": state, "why": "the source was made again"}
+    assert ("loss" in story.tell()) == lost
+
+
+@pytest.mark.parametrize(
+    ("offset", "reset_to", "lost"),
+    [(1, None, False), (2, None, True), (1, 0, True)],  # it had read up to 1; further than that; it began anew
+)
+def test_members_that_read_on_at_their_offset_on_a_source_made_again_miss_what_came_before_it(
+    offset: int, reset_to: int | None, lost: bool
+) -> None:
+    story = Story()
+
+    def early(s: Story) -> None:
+        made_again(s, 11.0)
+        other(s, 12.0, offset)
+        if reset_to is not None:
+            s.at(12.5, "g0-1", "reset", group="g0", topic="old", partition=0, to=reset_to, start=0, committed=2)
+
+    story.plants["freeze"] = early
+    assert ("loss" in story.tell()) == lost
+
+
 def test_a_producer_left_stopped_is_caught() -> None:
     story = Story()
     story._late = lambda: story.at(125.0, "world", "healed")  # type: ignore[method-assign]

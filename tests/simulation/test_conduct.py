@@ -228,6 +228,7 @@ def test_a_migration_that_has_to_be_closed_though_nothing_else_went_wrong_is_cau
     lines = [asked, pointed, back]
     assert judge(*lines, end=CLOSED) == judge(gone, *lines, end=CLOSED) == {"ends_by_itself"}
     assert judge(*lines) == set(), "it came to its end"
+    assert judge(*lines, end=CLOSED | {"state": "rolled_back"}) == set(), "only its run was ended"
     assert judge(pointed, back, end=CLOSED) == set(), "nobody asked to go back"
     assert judge(hand(9.0, "deny_removed", "outsider"), *lines, end=CLOSED) == set()
     assert judge((9.0, "p", "killed", {}), *lines, end=CLOSED) == set()
@@ -242,6 +243,18 @@ def test_a_second_answer_to_a_question_that_was_asked_once_counts_for_nothing() 
     assert judge(*lines, end=RETIRED, **needed) == set()
     assert judge(*anew, end=RETIRED, **needed) == {"deleted_as_approved"}
     assert judge(FENCED, *DONE, late, SCREAM, gone, end=RETIRED, **needed) == {"deleted_as_approved"}
+
+
+@pytest.mark.parametrize(
+    ("made", "look", "blamed"), [(139.5, 139.0, False), (139.5, 139.7, True), (130.0, 129.0, True)]
+)
+def test_a_source_made_again_between_the_look_and_its_deletion_is_deleted_by_its_name(
+    made: float, look: float, blamed: bool
+) -> None:
+    gone, seen = call(140.0, **GONE | {"topic_id": "B"}), (look, "p", "looked", {"method": "topic", "began": look})
+    lines = sorted([hand(made, "source_remade", "outsider"), seen], key=lambda line: line[0])
+    found = judge(FENCED, *DONE, YES, SCREAM, *lines, gone, end=RETIRED, **RETIRE | {"required": ["retire.approve"]})
+    assert found == ({"deleted_when_done_and_due", "deleted_as_approved"} if blamed else set())
 
 
 def test_readers_that_are_not_let_in_again_are_caught() -> None:

@@ -66,6 +66,20 @@ def test_everybody_goes_back_and_nothing_is_left_unread(cutover: str) -> None:
 
 
 @ORDERS
+@pytest.mark.parametrize("before", ["producers_pointed", "groups_moved"])
+def test_a_late_deny_of_the_way_forward_is_lifted_from_the_source(cutover: str, before: str) -> None:
+    w = moved(World(cutover=cutover))
+    shut = w.acls() - w.before
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({before}))
+    assert w.state(Row.WIDE_DENY) == "undone" and not w.acls() & shut
+    w.cluster.create_acls(sorted(shut))
+    w.advanced(wanted="rollback")
+    is_back(w)
+    assert len(w.events("late_denies_lifted")) == 1
+
+
+@ORDERS
 def test_a_group_reads_what_is_left_in_the_target_before_it_goes_back(cutover: str) -> None:
     w = moved(World(cutover=cutover))
     w.answer(w.asks(wanted="rollback"))

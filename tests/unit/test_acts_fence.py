@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,37 @@ def test_a_deny_that_a_late_request_sets_after_the_resume_is_lifted_with_the_nex
     assert record.acls_added == [BATCH] and any("late request" in note for note in record.notes)
     w.advanced(wanted="resume")
     assert w.acls() == w.before
+
+
+def shut_late(w: World) -> Acl:
+    """The target was shut in a way back and opened again, and a late request shuts it once more."""
+    claim = w.context().claim
+    shut = Acl("TOPIC", TARGET, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    w.journal.intend(claim, Row.TARGET_DENY, {"topic": TARGET, "acls_added": [asdict(shut)]})
+    w.journal.finish(claim, Row.TARGET_DENY, {}, state="undone")
+    w.cluster.create_acls([shut])
+    return shut
+
+
+@pytest.mark.parametrize("until", [Step.CREATE_TARGET, Step.STOP_PRODUCERS, Step.SWITCH_PRODUCERS])
+def test_a_deny_that_a_late_request_sets_on_the_target_is_lifted_and_said(until: Step) -> None:
+    w = World()
+    w.advanced(until=until)
+    before, shut = w.acls(TARGET), shut_late(w)
+    assert shut not in before
+    w.advanced()
+    assert w.acls(TARGET) == before
+    assert [e["set_by_a_late_request"] for e in w.events("late_denies_lifted")] == [[str(shut)]]
+
+
+def test_a_deny_of_somebody_else_on_the_target_is_left_alone_and_stops_the_run() -> None:
+    w = World()
+    w.advanced(until=Step.SWITCH_PRODUCERS)
+    theirs = Acl("TOPIC", TARGET, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    w.cluster.create_acls([theirs])
+    with pytest.raises(Refused, match="may not write to it any more"):
+        w.advance(patience_s=20)
+    assert theirs in w.acls(TARGET)
 
 
 def test_producers_that_write_to_the_target_get_its_acls_back_whatever_else_is_wrong_with_it() -> None:

@@ -99,8 +99,8 @@ def _route_producer(state: ParticipantState) -> RouteProducer:
 
 
 def late_denies(record: Record, acls: Iterable[Acl], topic: str) -> list[Acl]:
-    """Bindings of an earlier freeze that are in force although its fence was lifted: a request was late with them."""
-    rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY)]
+    """Bindings that are in force although this migration had lifted them: a request was late with them."""
+    rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY, Row.FIRST_DENY)]
     lifted = {a for row in rows if row is not None and not row.state.in_effect for a in added_by(row.data)}
     held = {a for row in rows if row is not None and row.state.in_effect for a in added_by(row.data)}
     return sorted(a for a in (lifted - held).intersection(acls) if a.name == topic)

@@ -22,6 +22,7 @@ from topicshift.acts.again import STILL
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
+from topicshift.acts.fence import late_denies
 from topicshift.acts.gate import look_at_gate, with_people
 from topicshift.acts.groups import certified_offsets
 from topicshift.acts.later import later_migration
@@ -344,9 +345,10 @@ class _Look:
         wanted = [Acl(**a) for a in row.data["acls_added"]]
         ours = same_topic_id(info.topic_id, str(row.data.get("topic_id")))
         missing = tuple(str(a) for a in wanted if a not in acls) if ours else ()
-        may = self._without_deny(acls | set(wanted))
+        late = late_denies(self.record, acls, self.record.target)
+        may = self._without_deny(acls | set(wanted)) - set(late)
         wrong = self._target_differs(info, row.data, used) or self._may_not_write(row.data, may)
-        return TargetFact(True, wrong, used, missing, ours)
+        return TargetFact(True, wrong, used, missing, ours, tuple(map(str, late)))
 
     def _base(self) -> Mapping[int, int]:
         """On a way back: where the topic that it goes back to ended at its first fence."""

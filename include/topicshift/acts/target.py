@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import late_denies
 from topicshift.acts.planning import accepted_plan
 from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.engine.decision import Decision
@@ -54,9 +55,14 @@ def create_target(ctx: MigrationContext, view: View, decision: Decision) -> None
 
 
 def repair_target(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Put back the ACLs of the target that this migration had added and somebody removed."""
-    row = view.record.step(Row.CREATE_TARGET)
-    missing = [] if row is None else sorted(set(added_by(row.data)) - ctx.admin.acls())
+    """Put back the ACLs of the target that somebody removed, and lift a DENY on it that a late request set again."""
+    row, here = view.record.step(Row.CREATE_TARGET), ctx.admin.acls()
+    late = late_denies(view.record, here, ctx.row.target)
+    if late:
+        ctx.event("late_denies_lifted", {"set_by_a_late_request": [str(a) for a in late]})
+        ctx.check_seat()
+        ctx.admin.delete_acls(late)
+    missing = [] if row is None else sorted(set(added_by(row.data)) - here)
     if missing:
         ctx.event("target_acls_repaired", {"removed_by_somebody": [str(a) for a in missing]})
         ctx.check_seat()

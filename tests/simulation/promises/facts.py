@@ -85,6 +85,7 @@ class Fence:
     topic_id: str
     offsets: dict[int, int]
     until: float
+    topic: str = ""
 
     def past(self, record: Event) -> bool:
         """Whether the record lies past the fence, on the fenced topic."""
@@ -93,6 +94,11 @@ class Fence:
             and record["offset"] >= self.offsets.get(record["partition"], 0)
             and record.at < self.until
         )
+
+    def gone(self, record: Event) -> bool:
+        """Whether the record lies on a topic of the same name that was made while the fence was in force."""
+        other = record["topic_id"] != self.topic_id and record["topic"] == self.topic
+        return bool(other and self.at < record.at < self.until)
 
 
 def fences_of(facts: Facts) -> list[Fence]:
@@ -107,7 +113,8 @@ def fences_of(facts: Facts) -> list[Fence]:
                 continue
             out[-1] = replace(out[-1], until=e.at)  # fenced anew
         until = next((n.at for n in rows[i + 1 :] if n["state"] in ("undone", "undoing")), float("inf"))
-        out.append(Fence(e.at, e["migration"], e["fence"]["topic_id"], dict(e["fence"]["offsets"]), until))
+        ends = dict(e["fence"]["offsets"])
+        out.append(Fence(e.at, e["migration"], e["fence"]["topic_id"], ends, until, facts.source))
     return out
 
 
@@ -218,6 +225,8 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
     remade = facts.hand("source_remade", "source_deleted")
     if remade and record["topic"] == facts.source and record.at <= max(h.at for h in remade):
         return True
+    if remade and _read_on(facts, group, record):
+        return True
     slept = [h for h in facts.hand("consumer_stall") if str(h["did"]).startswith(f"{group}-")]
     if record["topic"] == facts.source and any(s.at <= r.at <= s.at + s["amount"] for s in slept for r in remade):
         return True  # it wakes with offsets of the topic that is gone, and commits them on the one of the same name
@@ -235,9 +244,22 @@ def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> boo
         return record["topic"] == facts.target
     if record.who.startswith(("stray", "rogue")) and record.at >= last_look(facts, record["topic"]):
         return True
-    if any(f.past(record) for f in fences) and named(facts):
+    if any(f.past(record) or (remade and f.gone(record)) for f in fences) and named(facts):
         return True
     return _accepted(facts, group, record)
+
+
+def _read_on(facts: Facts, group: str, record: Event) -> bool:
+    """Whether members went on at their offset of the topic that is gone, on the one of its name that held as many.
+
+    Where one was out of range it began anew, and has to get what lies after that.
+    """
+    topic, partition, offset = record["topic"], record["partition"], record["offset"]
+    read = (e for e in facts.delivered[group] if (e["topic"], e["partition"]) == (topic, partition))
+    before = any(e["topic_id"] != record["topic_id"] and e["offset"] >= offset and e.at <= record.at for e in read)
+    made = max((h.at for h in facts.hand("source_remade") if h.at <= record.at), default=0.0)
+    resets = (e for e in facts.deeds if e.what == "reset" and e["group"] == group and e.at >= made)
+    return before and not any((e["topic"], e["partition"]) == (topic, partition) and e["to"] <= offset for e in resets)
 
 
 def _accepted(facts: Facts, group: str, record: Event) -> bool:

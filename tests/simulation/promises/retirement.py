@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import Event
-from tests.simulation.promises.facts import Answers, Facts, Violation, ended, faulty, fences_of, required
+from tests.simulation.promises.facts import LOOK_S, Answers, Facts, Violation, ended, faulty, fences_of, required
 
 USED_S = 12.0
 """A deletion rests on a look at who uses the source that is at most this old: two samples of commits, and the seat."""
@@ -22,6 +22,17 @@ def _clocks_are_right(facts: Facts) -> bool:
     return not odd and not facts.start.get("skew")
 
 
+def _under_its_hand(facts: Facts, e: Event) -> bool:
+    """Whether the topic was made again between the look at its id and its deletion: Kafka deletes by name."""
+    for hand in facts.hand("source_remade"):
+        looks = (x for x in facts.events if x.what == "looked" and x.who == e.who and x["method"] == "topic")
+        if e["began"] - LOOK_S < hand.at <= e.at and not any(
+            hand.at <= x["began"] and x.at <= e["began"] for x in looks
+        ):
+            return True
+    return False
+
+
 def deleted_when_done_and_due(facts: Facts) -> Iterator[Violation]:
     """The source alone is deleted, of a migration that is done, once its time and its retention have passed."""
     fences = [f for f in fences_of(facts) if f.until == float("inf")]
@@ -34,7 +45,7 @@ def deleted_when_done_and_due(facts: Facts) -> Iterator[Violation]:
             yield Violation("retired", f"{e.who} deleted the source of a migration that is not done", e.at)
         elif switched and e["began"] < switched[-1] + keep - 1.0 and _clocks_are_right(facts):
             yield Violation("retired", f"{e.who} deleted the source {e.at - switched[-1]:.0f} s after the switch", e.at)
-        if fences and e["topic_id"] != fences[-1].topic_id:
+        if fences and e["topic_id"] != fences[-1].topic_id and not _under_its_hand(facts, e):
             yield Violation("retired", f"{e.who} deleted {facts.source} {e['topic_id']}, another topic", e.at)
 
 
@@ -47,7 +58,7 @@ def deleted_as_approved(facts: Facts) -> Iterator[Violation]:
         answers.hear(e)
         last = answers.last.get("retire.approve")
         approved = last is not None and last["said"] == "yes" and str(e.get("topic_id")) in last["shown"]
-        if id(e) in gone and not approved:
+        if id(e) in gone and not approved and not _under_its_hand(facts, e):
             yield Violation("retired", f"{e.who} deleted the source without a yes to that", e.at)
 
 

@@ -69,15 +69,14 @@ def target_stands(view: View) -> Decision | None:
     if isinstance(target, Unknown):
         return wait(f"{view.record.target} cannot be described: {target.why}")
     # Whoever is on it already must be able to write there, whatever else is wrong with it.
-    again = target.missing_acls and (not target.wrong or due(view, Act.REPAIR_TARGET))
+    odd = [*(f"{a} is missing" for a in target.missing_acls), *(f"{a} came late" for a in target.late_denies)]
+    again = odd and (not target.wrong or due(view, Act.REPAIR_TARGET))
     if not target.exists or (target.wrong and not again):
         what = target.wrong or "it does not exist any more"
         return end_or_stop(view, "Refused", f"{view.record.target} is not what was planned: {what}")
-    if target.missing_acls:
-        missing = ", ".join(target.missing_acls)
-        return retell(
-            view, Act.REPAIR_TARGET, f"ACLs of the target are missing: {missing}", f"ACLs of the target: {missing}"
-        )
+    if odd:
+        text = f"ACLs of the target: {', '.join(odd)}"
+        return retell(view, Act.REPAIR_TARGET, text, text)
     return None
 
 

@@ -216,6 +216,7 @@ class TargetFact:
     """The target against the plan. ``wrong``: differences that cannot be mended, in words; ``used``: the sum of END_U.
 
     ``missing_acls`` are bindings of the plan that are not in force; none are missed of another topic of its name.
+    ``late_denies`` are in force although this migration had lifted them: a request was late with them.
     """
 
     exists: bool
@@ -223,6 +224,7 @@ class TargetFact:
     used: int | None = None
     missing_acls: tuple[str, ...] = ()
     same: bool = True
+    late_denies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
