@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 from tests.e2e.small import Run
-from tests.e2e.ui import Ui, logged_in
+from tests.e2e.ui import Ui, as_admin
 
 from lab.load_life import Life
 from lab.load_proof import prove
@@ -27,8 +28,8 @@ GO = "stop_producers.go"
 @pytest.fixture(scope="module")
 def ui(stack: Stack) -> Iterator[Ui]:
     """A browser in which ``admin`` is logged in."""
-    with logged_in(stack.services.url, "admin", json.loads(stack.services.passwords_file.read_text())["admin"]) as page:
-        yield page
+    with as_admin(stack) as made:
+        yield made
 
 
 def test_what_is_typed_wrong_is_said_in_words_where_the_person_looks(ui: Ui, stack: Stack) -> None:
@@ -54,7 +55,10 @@ def test_a_count_that_no_topic_can_have_does_not_stay_in_the_form(ui: Ui, typed:
     ui.type_in("partitions", typed)
     field = ui.dialog.locator("[name='element_partitions']")
     assert field.input_value().replace(",", "") == held
-    expect(ui.dialog).to_contain_text("A number: 1 to 200,000.")
+    said = (
+        "A number: 1 to 200,000. Airflow's form puts the nearest one in the place of another: look at the field again."
+    )
+    expect(ui.dialog).to_contain_text(said)
 
 
 def test_what_is_typed_into_a_list_stays_as_it_is_typed(ui: Ui) -> None:
@@ -69,7 +73,7 @@ def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, t
     life = Life(tmp_path / "life", stack.properties_file, topic="orders", keys=500, rate=30.0)
     try:
         start_traffic(stack.broker.superuser_config(), life, lambda _: None, backlog=2000)
-        run = fill_in(ui, stack, life, tmp_path)
+        run = fill_in(ui, stack, life, Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path))
         option = run.question("approve.plan")["options"][0]
         said = ui.answer(DAG_ID, run.run_id, "approve.plan", option)
         assert "Move orders (6 partitions) to orders-v2 (30)?" in said and "keys that change their partition" in said

@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
-from playwright.sync_api import FrameLocator, Locator, Page, expect
+from playwright.sync_api import FrameLocator, Page, expect
 from tests.e2e.small import Run, Topic, trail_is_intact, until
-from tests.e2e.ui import Ui, log_in, logged_in
+from tests.e2e.ui import Ui, as_admin, give, log_in, order, run_of
 
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
@@ -59,7 +61,7 @@ def seen() -> Seen:
 @pytest.fixture(scope="module")
 def ui(stack: Stack, seen: Seen) -> Iterator[Ui]:
     """A browser in which ``admin`` is logged in."""
-    with logged_in(stack.services.url, "admin", json.loads(stack.services.passwords_file.read_text())["admin"]) as made:
+    with as_admin(stack) as made:
         seen.watch(made.page)
         yield made
 
@@ -75,33 +77,8 @@ def inside(ui: Ui, title: str) -> FrameLocator:
     return ui.page.frame_locator(f"iframe[title='{title}']")
 
 
-def opened(ui: Ui, path: str) -> Page:
-    """The page alone, as a link to it opens it."""
-    ui.page.goto(f"{ui.url}/topicshift/{path}", wait_until="domcontentloaded")
-    return ui.page
-
-
-def order(page: Page | FrameLocator, label: str) -> Locator:
-    """Open the dialog of an order."""
-    page.locator(".orders").get_by_role("button", name=label).click()
-    dialog = page.locator("dialog[open]")
-    expect(dialog).to_contain_text("What will happen")
-    return dialog
-
-
-def give(dialog: Locator, reason: str) -> str:
-    """Give the order, and wait for what came of it."""
-    dialog.locator("input[name=reason]").fill(reason)
-    dialog.locator("button[type=submit]").click()
-    said = dialog.locator(".said")
-    expect(said).to_contain_text(re.compile("Done: |Refused: |It failed"))
-    text = said.inner_text()
-    dialog.get_by_role("button", name="Close").click()
-    return text
-
-
 def test_a_person_follows_a_migration_and_ends_it_from_the_page(
-    ui: Ui, stack: Stack, seen: Seen, pictures: Path
+    ui: Ui, stack: Stack, seen: Seen, pictures: Path, tmp_path: Path
 ) -> None:
     topic = Topic(stack, "credits", "credits-ledger").make()
     run = Run.start(stack.airflow, DAG, topic.values(approvals_plan="required", freeze_budget="120s"))
@@ -118,7 +95,7 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
             until(lambda: journal.step(row.migration_id, "freeze") is not None, "the freeze")
             in_the_freeze(ui, row.migration_id, pictures)
             without_rights(ui, stack, row.migration_id)
-            page = opened(ui, f"migrations/{row.migration_id}")
+            page = ui.opened(f"migrations/{row.migration_id}")
             said = give(order(page, "Abort"), "a test")
         assert "Done: " in said, said
         expect(page.locator(".asof")).to_contain_text("rolled back", timeout=30_000)
@@ -129,16 +106,31 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
         assert trail_is_intact(journal, row.migration_id)
         page.locator("details[data-key=trail] summary").click()
         expect(page.locator("details[data-key=trail]")).to_contain_text("chain holds")
+        the_bundle_is_downloaded_and_verified(page, row.migration_id, tmp_path)
     finally:
         journal.close()
     assert seen.errors == []
     assert seen.hosts == {urlsplit(ui.url).netloc}, "nothing comes from elsewhere"
 
 
+def the_bundle_is_downloaded_and_verified(page: Page, migration: str, folder: Path) -> None:
+    """Without journal and Airflow, by the command that the page names."""
+    with page.expect_download() as caught:
+        page.get_by_role("link", name="Download the audit bundle").click()
+    assert caught.value.suggested_filename == f"{migration}-audit.zip"
+    caught.value.save_as(folder / "audit.zip")
+    command = [sys.executable, "-m", "topicshift.cli", "audit", "verify", str(folder / "audit.zip"), "--json"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["broken"], found["missing"]) == (0, [], []), done.stdout + done.stderr
+    assert found["migration"] == migration and found["events"] > 20 and found["files"] > 5
+
+
 def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: Stack) -> None:
     """From a topic's name alone to a run with the draft's values; who may only read is offered nothing."""
     topic = Topic(stack, "dues", "dues-ledger").make()
-    page = opened(ui, "start")
+    page = ui.opened("start")
     page.get_by_label("Topic", exact=True).fill(topic.name)
     page.get_by_role("button", name="Look", exact=True).click()
     look = page.locator("dialog[open]")
@@ -153,13 +145,31 @@ def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: St
     expect(begin).to_contain_text("before any producer is stopped")
     begin.get_by_label("Partitions of the target").fill("9")
     begin.get_by_role("button", name="Begin").click()
-    link = begin.get_by_role("link", name="Its run in Airflow")
-    run_id = unquote(str(link.get_attribute("href")).rpartition("/")[2])
+    run_id = run_of(begin)
     run = stack.airflow.request("GET", f"/dags/{DAG}/dagRuns/{quote(run_id, safe='')}")
     assert run["triggering_user_name"] == "admin"
     assert (run["conf"]["source"], run["conf"]["partitions"]) == (topic.name, 9)
     assert topic.group in {c["group"] for c in run["conf"]["consumers"]}
-    stack.airflow.request("PATCH", f"/dags/{DAG}/dagRuns/{quote(run_id, safe='')}", json={"state": "failed"})
+    closed_from_the_page(ui, stack, topic.name)
+    Run(stack.airflow, DAG, run_id).wait("failed")
+
+
+def closed_from_the_page(ui: Ui, stack: Stack, topic: str) -> None:
+    """The migration ends whatever its run does: that finds itself without one at its next act."""
+    journal = SqlJournal(stack.journal_url)
+    try:
+        until(lambda: bool(journal.find(source=topic)), "the migration in the journal", 120.0)
+        (row,) = journal.find(source=topic)
+        page = ui.opened(f"migrations/{row.migration_id}")
+        dialog = order(page, "Close the migration")
+        expect(dialog).to_contain_text("it ends as failed, moves nobody, and both topics are free")
+        assert "Done: failed" in give(dialog, "a test")
+        expect(page.locator(".asof")).to_contain_text("failed", timeout=30_000)
+        assert (journal.current(row.migration_id).state, journal.current(row.migration_id).active) == ("failed", False)
+        (closed,) = journal.events(row.migration_id, {"closed"})
+        assert (closed.actor, closed.data["reason"]) == ("user:admin", "a test")
+    finally:
+        journal.close()
 
 
 def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
@@ -167,7 +177,7 @@ def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
     password = json.loads(stack.services.passwords_file.read_text())["viewer"]
     browser = ui.page.context.browser
     assert browser is not None
-    page = opened(log_in(browser, ui.url, "viewer", password), "start")
+    page = log_in(browser, ui.url, "viewer", password).opened("start")
     for label in (f"Migrate {topic}", "Look"):
         expect(page.get_by_role("button", name=label, exact=True)).to_be_disabled()
     assert page.locator("dialog").count() == 0
@@ -201,7 +211,7 @@ def asked_and_answered(ui: Ui, run: Run, migration: str, option: str) -> None:
 
 def paused_and_gone_on(ui: Ui, journal: SqlJournal, migration: str) -> None:
     """What an order would do is asked first; then it is given, and the audit trail names who gave it."""
-    page = opened(ui, f"migrations/{migration}")
+    page = ui.opened(f"migrations/{migration}")
     said = give(order(page, "Pause"), "lunch")
     assert "It does: nothing new is begun" in said and "Done: paused" in said
     expect(page.locator(".now")).to_contain_text("paused by user:admin")
@@ -216,7 +226,7 @@ def paused_and_gone_on(ui: Ui, journal: SqlJournal, migration: str) -> None:
 
 def in_the_freeze(ui: Ui, migration: str, pictures: Path) -> None:
     """The clock runs by itself, the chart follows the drain; light, dark and narrow."""
-    page = opened(ui, f"migrations/{migration}")
+    page = ui.opened(f"migrations/{migration}")
     clock = page.locator(".freeze b").first
     expect(page.locator(".freeze")).to_contain_text(re.compile(r"Producers have stood still for .* of 2 min 00 s"))
     before = clock.inner_text()
@@ -233,7 +243,7 @@ def in_the_freeze(ui: Ui, migration: str, pictures: Path) -> None:
     for name, path, theme, width in looks:
         page.set_viewport_size({"width": width, "height": 1000 if width > 390 else 844})
         page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
-        page = opened(ui, path)
+        page = ui.opened(path)
         expect(page.locator("html")).to_have_attribute("data-theme", theme)
         page.locator("main .card").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
@@ -250,7 +260,7 @@ def without_rights(ui: Ui, stack: Stack, migration: str) -> None:
     password = json.loads(stack.services.passwords_file.read_text())["viewer"]
     browser = ui.page.context.browser
     assert browser is not None
-    page = opened(log_in(browser, ui.url, "viewer", password), f"migrations/{migration}")
+    page = log_in(browser, ui.url, "viewer", password).opened(f"migrations/{migration}")
     expect(page.locator(".now")).to_contain_text("lag")
     buttons = page.locator(".orders button")
     assert buttons.count() >= 2 and all(b.is_disabled() for b in buttons.all())

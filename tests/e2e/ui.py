@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, FrameLocator, Locator, Page, Playwright, expect, sync_playwright
+
+from lab.stack import Stack
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = (
@@ -62,6 +66,14 @@ def logged_in(url: str, user: str, password: str) -> Iterator[Ui]:
             yield log_in(browser, url, user, password)
         finally:
             browser.close()
+
+
+@contextmanager
+def as_admin(stack: Stack) -> Iterator[Ui]:
+    """A browser in which ``admin`` is logged in."""
+    password = json.loads(stack.services.passwords_file.read_text())["admin"]
+    with logged_in(stack.services.url, "admin", password) as made:
+        yield made
 
 
 def log_in(browser: Browser, url: str, user: str, password: str) -> Ui:
@@ -131,12 +143,17 @@ class Ui:
 
     # ------------------------------------------------------------------------------------------------ people
 
-    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> str:
-        """Answer a question on its page; returns what the page said before."""
+    def open_question(self, dag_id: str, run_id: str, task_id: str, option: str) -> Locator:
+        """Open the page of a question that waits for an answer; returns the button of this one."""
         path = f"/dags/{dag_id}/runs/{quote(run_id, safe='')}/tasks/{task_id}/required_actions"
         self.page.goto(self.url + path, wait_until="domcontentloaded")
         button = self.page.get_by_test_id(f"hitl-option-{option}")
         expect(button).to_be_enabled()
+        return button
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> str:
+        """Answer a question on its page; returns what the page said before."""
+        button = self.open_question(dag_id, run_id, task_id, option)
         said = self.page.inner_text("body")
         button.click()
         expect(button).to_be_disabled()
@@ -146,3 +163,35 @@ class Ui:
         """Open the page of a run, or of a task in it (``task_id/details`` for one of its tabs)."""
         path = f"/dags/{dag_id}/runs/{quote(run_id, safe='')}" + (f"/tasks/{task_id}" if task_id else "")
         self.page.goto(self.url + path, wait_until="domcontentloaded")
+
+    # ------------------------------------------------------------------------------------------- migrations' pages
+
+    def opened(self, path: str) -> Page:
+        """A page of the plugin alone, as a link to it opens it."""
+        self.page.goto(f"{self.url}/topicshift/{path}", wait_until="domcontentloaded")
+        return self.page
+
+
+def order(page: Page | FrameLocator, label: str) -> Locator:
+    """Open the dialog of an order on a migration's page."""
+    page.locator(".orders").get_by_role("button", name=label, exact=True).click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text("What will happen")
+    return dialog
+
+
+def give(dialog: Locator, reason: str) -> str:
+    """Give the order, and wait for what came of it."""
+    dialog.locator("input[name=reason]").fill(reason)
+    dialog.locator("button[type=submit]").click()
+    said = dialog.locator(".said")
+    expect(said).to_contain_text(re.compile("Done: |Refused: |It failed"))
+    text = said.inner_text()
+    dialog.get_by_role("button", name="Close", exact=True).click()
+    return text
+
+
+def run_of(dialog: Locator) -> str:
+    """The id of the run that a dialog has begun."""
+    link = dialog.get_by_role("link", name="Its run in Airflow")
+    return unquote(str(link.get_attribute("href")).rpartition("/")[2])
