@@ -320,6 +320,14 @@ _mutant(
     hands=("app_clock_step", "app_clock_step"),
 )
 _mutant(
+    "late DENY left",
+    "a DENY on the target that a late request sets after it was lifted holds producers there",
+    _swap("topicshift.acts.observe.late_denies", lambda *_: []),
+    20,
+    calm=True,
+    hands=("late_deny",),
+)
+_mutant(
     "switched is resumed",
     "a timer, or whoever asks, resumes producers on the source after the intent to point",
     _all(

@@ -58,7 +58,7 @@ DRAWN = sorted(
 
 SPECIAL = frozenset(
     {"plan_changes", "point_stuck", "point_in_flight", "route_away_early", "says_no", "seeds_forgotten", "asked_to_go"}
-    | {"stranger_joins"}
+    | {"stranger_joins", "late_deny"}
 )
 """Wishes that are no hands of their own."""
 
@@ -172,6 +172,12 @@ def draw(seed: int, wish: Wish = ANY) -> Scenario:
         hands = [Hand("seeds_expired", rng.uniform(0.6, 2.4), "switch_consumer:g0")]
     if "stranger_joins" in wish.hands:
         hands = [Hand("undeclared_follower", rng.uniform(0.1, 1.0), "create_target"), Hand("run_paused", 0.5, "fence")]
+    if "late_deny" in wish.hands:  # killed at the switch, resumed, and on again before the late request takes effect
+        shape = replace(base.shape, order="producers_first", producers=1, groups=1, members=(1,), budget_s=120)
+        base = replace(base, shape=replace(shape, manual_producers=0, manual_groups=0), approvals="auto")
+        faults = [Fault("kill_after", "journal", "intend", 10), Fault("late", "admin", "create_acls", 3, 16.0)]
+        at = {"run_deleted": 0.3, "resume_asked": 1.0, "second_advancer": 38.0}
+        hands = [Hand(what, seconds, "switch_producers") for what, seconds in at.items()]
     if "route_away_early" in wish.hands:
         hands = [Hand("route_unreadable", rng.uniform(0.0, 2.0), "", rng.uniform(40.0, 60.0))]
     if "point_in_flight" in wish.hands:
