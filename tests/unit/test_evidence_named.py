@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.test_acts_drain_back import moved
 from tests.unit.world import World
 
+from topicshift.acts.orders import abort
+from topicshift.core.engine.words import Step
 from topicshift.core.errors import PreflightFailed
 from topicshift.core.proof.bundle import named_evidence
 from topicshift.reporting.run_report import write_report
@@ -42,6 +44,25 @@ def test_the_report_and_its_copy_of_the_trail_are_in_the_trail() -> None:
     ctx.name_evidence()
     assert {"report.html", "audit.jsonl"} <= set(world.evidence.names(world.claim.migration_id))
     assert _unnamed(world) == []
+
+
+@pytest.mark.parametrize("ends", ["done", "aborted"])
+def test_what_waits_in_the_triggerer_have_kept_for_charts_is_in_the_trail_at_the_end(ends: str) -> None:
+    """They write without it: the audit trail would not tell that somebody had changed them."""
+    world = World()
+    world.report = write_report
+    world.advanced(until=Step.CREATE_TARGET)
+    for name in ("gate_progress.json", "drain_progress.json", "drain_progress-ledger.json"):
+        world.evidence.write(world.claim.migration_id, name, "{}")
+    if ends == "done":
+        world.advanced()
+    else:
+        abort(world.context(), "not this year", 60.0)
+    assert _unnamed(world) == []
+    ctx, before = world.context(), len(world.kinds())
+    ctx.name_charts()
+    ctx.name_evidence()
+    assert len(world.kinds()) == before, "once"
 
 
 @pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])

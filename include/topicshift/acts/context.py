@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from topicshift.core.drain.names import is_chart
 from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.mirror import live, named_on
 from topicshift.core.engine.need import BROKEN_OFF, WENT_ON
@@ -401,6 +402,18 @@ class MigrationContext:
         if self.unnamed:
             self.event("evidence", {})
 
+    def name_charts(self) -> None:
+        """Name in the next event what waits in the triggerer have kept for charts: they write without the trail."""
+        from topicshift.core.proof.bundle import named_evidence
+
+        migration, evidence = self.row.migration_id, self.ports.evidence
+        charts = [name for name in evidence.names(migration) if is_chart(name)]
+        named = named_evidence(self.journal.events(migration)) if charts else {}
+        for name in charts:
+            data = evidence.read(migration, name)
+            if data is not None and hashlib.sha256(data).hexdigest() != named.get(name, ("", 0))[0]:
+                self._name(name, data)
+
     def named(self, step: str) -> str:
         """The journal name of a row, on the way that is under way."""
         return named_on(self.way, step)
@@ -521,6 +534,7 @@ class MigrationContext:
             return ""
         try:
             self.reported = draw(self.journal, self.ports.evidence, migration, self.keep)
+            self.name_charts()
             self.name_evidence()
         except Exception as error:  # noqa: BLE001 - see above
             self.log(f"report.html of {migration} could not be drawn: {type(error).__name__}: {error}")

@@ -41,6 +41,7 @@ class ReportingOperator(AdvanceOperator):
             return
         self.evidence_url = write_report(ctx.journal, ctx.ports.evidence, ctx.row.migration_id, ctx.keep)
         with suppress(OwnershipLost):  # another owner's trail by now
+            ctx.name_charts()
             ctx.name_evidence()
 
     def after(self, ctx: MigrationContext, done: Done) -> Any:

@@ -12,6 +12,11 @@ GATE = "gate_progress.json"
 """What the gate before the freeze has seen so far, for the page: lag by group over time, and what it waits for."""
 
 
+def is_chart(name: str) -> bool:
+    """Whether a file of evidence holds what a wait has seen so far: it is drawn, and proves nothing."""
+    return GATE in name or ("drain_progress" in name and name.endswith(".json"))
+
+
 def file_name(consumer: str) -> str:
     """A consumer's name as part of a file name: readable, and different for different names."""
     safe = re.sub(r"[^A-Za-z0-9_-]", "-", consumer)[:80]
