@@ -44,7 +44,8 @@ def show(folder: RunFolder) -> None:
     if facts.get("journal"):
         print(f"Look       .venv/bin/topicshift status --journal {facts['journal']} --kafka-config {config}")
     print(f"Logs       {_short(facts['logs'])}")
-    print(f"Stop it    make down RUN={_short(str(folder.path))}", flush=True)
+    run = "" if folder.path == default_run_folder("up") else f" RUN={_short(str(folder.path))}"
+    print(f"Stop it    make down{run}", flush=True)
 
 
 def _short(path: str) -> str:

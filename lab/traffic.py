@@ -15,6 +15,7 @@ from lab.rights import consumer_rights, grant, orchestrator_rights, producer_rig
 from lab.signals import ended_on_signal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.client_config import load_client_properties
+from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import TopicshiftError
 
 SOURCE = "payments"
@@ -26,6 +27,9 @@ def start_traffic(
     config: Mapping[str, str], life: Life, progress: Callable[[str], None], *, backlog: int = BACKLOG
 ) -> None:
     """Make the topic where it is missing, with a backlog, grant the applications their rights and start them.
+
+    The topics of the route are made first: an application that follows the route reports there, also before the first
+    migration writes a route. Without them a draft would take every application for one that a person stops.
 
     Args:
         config: librdkafka properties of a superuser.
@@ -40,6 +44,8 @@ def start_traffic(
     rights = [acl for app in life.producers for acl in producer_rights(app.name, life.topic)]
     rights += [acl for app in life.consumers for acl in consumer_rights(app.name, life.topic, app.name)]
     grant(config, rights)
+    with RouteStore(config) as route:
+        route.ensure_topics()
     admin = KafkaAdmin(dict(config))
     try:
         new = admin.topic(life.topic) is None

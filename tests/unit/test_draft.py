@@ -75,6 +75,20 @@ def test_groups_off_the_route_are_moved_by_a_person_and_one_without_members_says
     assert "it has no members now" in found.consumers[1].why
 
 
+@pytest.mark.parametrize(
+    ("there", "do"), [(0, "run topicshift route init, look again"), (2, "See topicshift route show")]
+)
+def test_an_application_that_reports_nowhere_says_what_to_do_about_it(there: int, do: str) -> None:
+    one = world().source
+    assert one is not None
+    found = drafted(followers=(), route_topics=(one,) * there, groups=listing("ledger"), commits={"ledger": commits()})
+    lines = [*found.producers, *found.consumers]
+    assert [(line.values["kind"], "no instance of it has reported" in line.why) for line in lines] == [
+        ("manual", True)
+    ] * 2
+    assert all(do in line.why for line in lines)
+
+
 def test_kafka_streams_are_left_out_with_their_way() -> None:
     found = drafted(
         groups=listing("ledger", "sums"),

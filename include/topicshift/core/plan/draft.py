@@ -29,6 +29,9 @@ NEVER_SEEN = (
 """What no look at a cluster shows, on any cluster."""
 
 
+ROUTE_TOPICS = 2
+"""Topics of the route: its records, and the acknowledgements."""
+
 JUST_NOW_MS = 60_000
 """Milliseconds since the last record for which a producer counts as one that writes now."""
 
@@ -196,13 +199,24 @@ def _producers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
             out.append("An ACL lets everybody (User:*) write, so writers cannot be listed.")
         elif more or not lines:
             values = {"name": _name(principal.partition(":")[2], taken), "kind": "manual", "principal": principal}
-            lines.append(Line(values, f"{principal} may write (ACL); a person stops it, until it follows the route"))
+            lines.append(Line(values, f"{principal} may write (ACL); {_unreported(seen)}"))
         else:
             out.append(
                 f"{principal} may write (ACL), and nothing shows that it does. Declare its application under "
                 "`producers`, or take the right from it; the freeze denies it."
             )
     return lines, said + out
+
+
+def _unreported(seen: Snapshot) -> str:
+    """What to do about an application that reports nowhere: whether it follows the route cannot be told."""
+    why = "no instance of it has reported on the route, so a person stops and starts it. Does it follow the route? "
+    found = seen.route_topics
+    if found is not None and len(found) < ROUTE_TOPICS:
+        return (
+            f"{why}The route's topics are not there yet, so it could not report: run topicshift route init, look again"
+        )
+    return f"{why}See topicshift route show, then write kind: route"
 
 
 Application = tuple[str, str | None, list[Follower]]
@@ -255,7 +269,7 @@ def _consumers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
                 "`ignore_groups` with a reason; what its owner does after the switch: docs/coupling.md."
             )
             continue
-        lines.append(_consumer(group, how, info, on_route.get(group), sinks.get(group), taken))
+        lines.append(_consumer(group, how, info, on_route.get(group), sinks.get(group), taken, _unreported(seen)))
     for connection, one in named:
         flow = mirror.read_flow(connection, "", one.name, one.config)
         if flow is None or flow.kind != "source" or flow.copies(topic) is False:
@@ -283,6 +297,7 @@ def _consumer(
     route: tuple[str, list[Follower]] | None,
     sink: tuple[str, Connector] | None,
     taken: set[str],
+    unreported: str,
 ) -> Line:
     if route is not None:
         name, rows = route
@@ -295,7 +310,7 @@ def _consumer(
         why = f"sink connector of {connection}; {how}"
     else:
         values = {"name": _name(group, taken), "kind": "manual", "group": group}
-        why = f"{how}; a person stops and starts it, until it follows the route"
+        why = f"{how}; {unreported}"
     if info is not None and not info.members:
         why += "; it has no members now: start it before the cut-over, or name it under `ignore_groups` with a reason"
     return Line(values, f"{why}. {_STORES}")
