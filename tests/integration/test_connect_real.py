@@ -118,6 +118,10 @@ class Migration(RealWorld):
             f"{self.sink_name}.topics": (f"{self.source}, other", f"{self.target}, other"),
         }
 
+    def is_in(self, name: str, state: str) -> bool:
+        """Whether a connector is in this state, whatever its tasks are in."""
+        return self.worker.status(name)[0] == state
+
     def goes_on(self, most_s: float = 30) -> None:
         """Both run, and more is written and given."""
         self.until(lambda: all(map(self.worker.running, self.before)), "both connectors run", most_s)
@@ -362,6 +366,25 @@ def test_a_member_that_lingers_in_the_sinks_group_keeps_its_offsets_from_being_s
     w.advanced()
     assert w.differs() == w.moved()
     w.proven()
+
+
+def test_one_that_is_stopped_stands_only_once_no_task_of_it_is_listed(migrate: Migrate) -> None:
+    w = migrate()
+    ctx = w.context()
+    ctx.refresh()
+    slow = Path(f"{w.kept}.slow")
+    slow.touch()
+    w.controllers["connect"].stop(ctx.control(), ctx.consumers)
+    w.worker.until(partial(w.is_in, w.sink_name, "STOPPED"), "it is STOPPED")
+    state, tasks = w.worker.status(w.sink_name)
+    (seen,) = w.controllers["connect"].observe(ctx.control(), ctx.consumers)
+    assert (state, bool(tasks)) == ("STOPPED", True) and seen.status == "running", (tasks, seen)
+    slow.unlink()
+    w.until(lambda: w.controllers["connect"].observe(ctx.control(), ctx.consumers)[0].status == "stopped", "it stands")
+    assert w.worker.status(w.sink_name) == ("STOPPED", [])
+    w.controllers["connect"].start(ctx.control(), ctx.consumers)
+    assert w.differs() == {}
+    w.goes_on()
 
 
 def test_a_sink_that_runs_and_reads_nothing_has_not_arrived(migrate: Migrate) -> None:

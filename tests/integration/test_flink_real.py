@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.controllers.flink import FlinkController
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.engine.words import Row, Step
-from topicshift.core.errors import DrainTimedOut
+from topicshift.core.errors import DrainTimedOut, Transient
 from topicshift.core.flink import ids
 from topicshift.core.flink.job import read_vertices
 from topicshift.ports import ControlContext, Participant, ParticipantState
@@ -231,6 +232,11 @@ class Alone:
     def able(self) -> list[str]:
         return self.controller.can_i(self.ctx, [self.who])
 
+    def act(self, name: str, *topic: str) -> None:
+        """One act; what cannot be done now is done at another time."""
+        with suppress(Transient):
+            getattr(self.controller, name)(self.ctx, [self.who], *topic)
+
 
 @pytest.fixture
 def alone(
@@ -240,6 +246,29 @@ def alone(
     yield made
     made.fail.unlink(missing_ok=True)
     jobs.cancel(made.name)
+
+
+def test_a_savepoint_that_is_complete_is_no_stop_where_the_job_failed(alone: Alone) -> None:
+    """What its savepoint holds is committed first, from where it was; then it is stopped anew, and moved."""
+    alone.jobs.start(alone.words)
+    alone.write(alone.topic, 1)
+    alone.until_came(1)
+    alone.fail.touch()
+    alone.act("stop")
+    alone.jobs.cluster.until(lambda: "its savepoint is complete" in alone.state().reason, f"it failed: {alone.state()}")
+    assert alone.state().status != "stopped" and alone.jobs.state(alone.name) != "FINISHED", alone.state()
+    alone.fail.unlink()
+
+    def stands() -> bool:
+        alone.act("stop")
+        return alone.state().status == "stopped"
+
+    alone.jobs.cluster.until(stands, "it stands")
+    alone.write(alone.target, 2)
+    alone.act("point", alone.target)
+    alone.act("start")
+    alone.until("running", alone.target)
+    alone.until_came(1, 2)
 
 
 def test_a_prefix_that_changed_leaves_transactions_open_that_hold_back_readers(alone: Alone) -> None:

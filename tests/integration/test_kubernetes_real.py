@@ -13,6 +13,7 @@ import pytest
 from tests.integration.host_world import by_key, seen
 from tests.integration.kubernetes_world import NOBODY, USER, Namespace, ask_of, rules_of_the_page
 from tests.integration.real_world import RealWorld
+from tests.integration.reaper import Reaper
 
 from lab.broker import EmbeddedBroker
 from lab.kubernetes import ControlPlane
@@ -76,7 +77,9 @@ class Migration(RealWorld):
             consumers=[{**told("ledger", of[1]), "group": group}],
             **changes,
         )
-        self.controllers["kubernetes"] = KubernetesController(admin, ask_of(shop.ask), SystemClock())  # type: ignore[assignment]
+        self.reaper = Reaper()
+        ask = ask_of(self.reaper.asking(shop.ask))
+        self.controllers["kubernetes"] = KubernetesController(admin, ask, SystemClock())  # type: ignore[assignment]
         self.until(lambda: len(self.seen("ledger")) > 100, "the application processes records", 60)
         self.until(lambda: shop.ready("checkout") == 1 and shop.ready("ledger") == 2, "pods are ready", 30)
         shop.keep(self.checkout, self.ledger, *scalers)
@@ -157,6 +160,29 @@ def test_a_freeze_that_is_taken_back_leaves_every_field_as_it_was(migrate: Migra
     assert w.shop.pods("checkout") == []
     w.advanced(wanted="resume")
     assert w.state(Row.FREEZE) == "undone" and w.shop.differs() == set()
+    w.goes_on()
+    w.proven()
+
+
+@pytest.mark.long
+def test_killed_before_and_after_every_write_on_every_way_every_field_is_as_it_must_be(migrate: Migrate) -> None:
+    """A freeze that is taken back, the whole way there, and back with records in the target."""
+    w = migrate()
+
+    def kills(**how: Any) -> list[str]:
+        return [effect.split()[1].partition("?")[0].rpartition("/")[2] for effect in w.reaper.driven(w, **how)]
+
+    # Remembered, the autoscaler paused, scaled to 0; pointed; the autoscaler put back, scaled up.
+    stop, start = 3, 2
+    assert kills(until=Step.STOP_PRODUCERS) == ["checkout"] * stop
+    assert kills(wanted="resume") == ["checkout"] * start
+    assert w.shop.differs() == set()
+    w.goes_on()
+    assert kills() == ["checkout"] * (stop + 1 + start) + ["ledger"] * (stop + 1 + start)
+    assert w.shop.differs() == w.moved()
+    w.goes_on()
+    assert kills(wanted="rollback") == ["checkout"] * (stop + 1 + start) + ["ledger"] * (stop + 1 + start)
+    assert w.shop.differs() == set()
     w.goes_on()
     w.proven()
 

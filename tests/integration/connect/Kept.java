@@ -47,13 +47,17 @@ public final class Kept {
 
     /**
      * Appends each record. {@code highest}: keeps the highest offset of each key, as a search index with external
-     * versions does, and drops what comes with a lower one. While FILE.hold is there nothing is taken; FILE.fail fails.
+     * versions does, and drops what comes with a lower one. While FILE.hold is there nothing is taken; FILE.fail fails
+     * its task, FILE.broken the connector itself when it starts, and while FILE.slow is there its task does not end.
      */
     public static final class Sink extends SinkConnector {
         private Map<String, String> settings;
 
         @Override
         public void start(Map<String, String> props) {
+            if (Files.exists(Path.of(props.get("file") + ".broken"))) {
+                throw new ConnectException("it cannot start");
+            }
             settings = props;
         }
 
@@ -118,7 +122,15 @@ public final class Kept {
         }
 
         @Override
-        public void stop() {}
+        public void stop() {
+            try {
+                for (int i = 0; i < 400 && Files.exists(Path.of(file + ".slow")); i++) {
+                    Thread.sleep(50);
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
 
         @Override
         public String version() {
@@ -132,6 +144,9 @@ public final class Kept {
 
         @Override
         public void start(Map<String, String> props) {
+            if (Files.exists(Path.of(props.get("file") + ".broken"))) {
+                throw new ConnectException("it cannot start");
+            }
             settings = props;
         }
 
