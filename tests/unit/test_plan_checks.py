@@ -45,6 +45,11 @@ KEY = {"producers": [{"name": "checkout", "principal": "User:K7"}]}
 UNSAID = {"consumers": [{"name": "ledger", "group": "ledger"}]}
 HANDLED = {"consumers": [{"name": "ledger", "group": "ledger", "stored_offsets": "handled"}]}
 SINK = {"consumers": [{"name": "find", "kind": "manual", "group": "connect-elastic-payments"}]}
+MIRROR = {
+    "consumers": [
+        {"name": "dr", "kind": "connect", "group": "mirror-dr", "settings": {"connector": "dr", "mirror": True}},
+    ]
+}
 TASK = GroupMember("m1", "connector-consumer-warehouse-0", "h", assignment={"payments": (0,)})
 ENRICH = {"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkpoints/enrich"}
 ROUTES = topic(ROUTES_TOPIC, 1, inherited={"message.timestamp.type": "LogAppendTime"})
@@ -357,6 +362,7 @@ FIRES = [
         {"described": {"ledger": replace(group(), members=(TASK,))}},
     ),
     ("TS319", "warning", "ledger: whether offsets are stored is not said.", UNSAID, {}),
+    ("TS319", "warning", "dr: whether offsets are stored is not said.", MIRROR, {}),
     ("TS319", "error", "approvals.plan auto nobody is asked", UNSAID | {"approvals": {"plan": "auto"}}, {}),
     ("TS319", "info", "its owner deals with them", HANDLED, {}),
     ("TS320", "info", "payments-value of a Schema Registry", {}, {}),

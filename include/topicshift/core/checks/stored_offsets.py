@@ -77,8 +77,8 @@ def run(facts: Facts) -> Iterator[Finding]:
 
 def _connector(consumer: Consumer, info: GroupInfo | None) -> str | None:
     """The name of the sink connector that reads as this group, as far as spec, group and client ids tell."""
-    if consumer.kind == "connect":
-        return str(consumer.settings["connector"])
+    if consumer.kind == "connect":  # a mirror is a source connector; those who read its copies may store offsets
+        return None if consumer.settings.get("mirror") else str(consumer.settings["connector"])
     group = consumer.group
     for member in info.members if info is not None else ():
         if found := _TASK.fullmatch(member.client_id):
