@@ -9,12 +9,14 @@ import sys
 import httpx
 import psutil
 import pytest
+from fastapi.routing import APIRoute
 from tests.e2e.small import Run
 
 from lab.airflow_api import AirflowApi, AirflowError
 from lab.stack import ORCHESTRATOR, Stack
 from topicshift.commands.installation import AREAS
 from topicshift.core.doctor import DAGS, MAY_BE_PAUSED
+from topicshift_airflow.web import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 
@@ -83,6 +85,13 @@ def test_nobody_gets_in_without_the_password(stack: Stack) -> None:
     finally:
         stranger.close()
     assert httpx.get(f"{stack.services.url}/api/v2/dags", trust_env=False).status_code == 401
+    walked = [route for route in app.routes if isinstance(route, APIRoute)]
+    assert len(walked) > 10
+    for route in walked:
+        path = route.path.format(migration_id="payments-1", folder="payments-1", name="report.html")
+        for method in route.methods:
+            answer = httpx.request(method, f"{stack.services.url}/topicshift{path}", trust_env=False)
+            assert answer.status_code == 401, f"{method} {path} answers a stranger with {answer.status_code}"
 
 
 def test_only_loopback_is_served(stack: Stack) -> None:
