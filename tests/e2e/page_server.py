@@ -34,6 +34,7 @@ from topicshift.reporting.impact import render
 from topicshift.reporting.run_report import write_report
 from topicshift_airflow import runtime
 from topicshift_airflow.page import start
+from topicshift_airflow.questions import Question, question_of
 from topicshift_airflow.web import app as pages
 
 DAGS = ("topic_migration", "topic_migration_producers_first", "topic_assessment", "topic_control", "topic_rollback")
@@ -51,6 +52,7 @@ class Served:
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
     paused: bool = False
+    questions: dict[str, Question] = field(default_factory=dict)
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def served(home: Path) -> Iterator[Served]:
         server = uvicorn.Server(uvicorn.Config(_airflow(found), host="127.0.0.1", port=0, log_level="warning"))
         thread = threading.Thread(target=server.run, daemon=True)
         try:
-            found.ids = fill(home / "evidence")
+            found.ids, found.questions = fill(home / "evidence"), questions()
             thread.start()
             until = time.monotonic() + START_S
             while not server.started:
@@ -186,3 +188,22 @@ def _done(at: datetime) -> World:
     ctx = world.context()
     write_report(ctx.journal, world.evidence, world.claim.migration_id, ctx.keep)
     return world
+
+
+# ----------------------------------------------------------------------------------------------------- the questions
+
+
+def questions() -> dict[str, Question]:
+    """What people are asked, in the words that Airflow shows: the plan, the go, and records that came too late."""
+    world, found = World(approvals=REQUIRED), dict[str, Question]()
+    file = world.claim.migration_id, "impact.json"
+    for name in ("plan", "go"):
+        asking = world.asks()
+        own = world.evidence.read(*file) or b""
+        world.evidence.write(*file, impact(keys=600).model_dump_json().encode())  # the world's own says next to nothing
+        found[name] = question_of(world.context(), asking)
+        world.evidence.write(*file, own)
+        world.answer(asking)
+    late = _late(datetime.now(UTC))
+    found["late"] = question_of(late.context(), late.asks())
+    return found

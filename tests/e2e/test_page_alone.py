@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from markdown_it import MarkdownIt
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from tests.e2e.page_server import Served, served
 from tests.e2e.ui import QUIET, browser_binary
@@ -256,6 +257,21 @@ def test_the_audit_bundle_is_downloaded_and_verified_by_the_command(page: Page, 
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert "intact" in done.stdout and "BROKEN" not in done.stdout, done.stdout + done.stderr
     assert done.returncode in (0, 4), "4: evidence of Spark jobs is not there in this world, and it says so"
+
+
+# ------------------------------------------------------------------------------------------------- texts of questions
+
+
+@pytest.mark.parametrize("ask", ["plan", "go", "late"])
+def test_what_a_person_is_asked_fits_a_phone(page: Page, site: Served, ask: str) -> None:
+    """The text as Airflow shows it (Markdown with tables), 390 dots wide: nothing has to be scrolled sideways."""
+    question = site.questions[ask]
+    text = MarkdownIt("commonmark").enable("table").render(question.body)
+    page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
+    page.set_content(f"<style>body{{margin:16px;font:16px sans-serif}}</style><h4>{question.subject}</h4>{text}")
+    assert "undefined" not in text and len(question.body) > 300
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW[0], question.body
+    assert page.locator("body").bounding_box()["height"] < 4 * NARROW[1], "more than four screens"  # type: ignore[index]
 
 
 # ---------------------------------------------------------------------------------------------------- accessibility
