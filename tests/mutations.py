@@ -521,6 +521,20 @@ MUTATIONS = (
         ("tests/unit/test_flink_deployments.py",),
     ),
     Mutation(
+        "flink: a job from SQL takes up its positions on the other topic",
+        "include/topicshift/adapters/controllers/flink_sql.py",
+        "told[LEAVES] = str(self.leaves(topic, snapshot)).lower()",
+        'told[LEAVES] = "false"',
+        ("tests/unit/test_flink_sql.py",),
+    ),
+    Mutation(
+        "flink: a job from SQL is moved without a plan for the target",
+        "include/topicshift/adapters/flink_gateway.py",
+        "if _NOBODY_RUNS_IT not in said:",
+        "if False:",
+        ("tests/unit/test_flink_sql.py",),
+    ),
+    Mutation(
         "plan: a sink connector passes for any consumer",
         CORE + "checks/stored_offsets.py",
         'return group.removeprefix("connect-") if group.startswith("connect-") else None',

@@ -53,11 +53,15 @@ SPRING_MODULES = [  # for the test that runs the Spring Boot example of docs/rou
     ("org.springframework.boot", "spring-boot-starter-jackson", SPRING_VERSION),
 ]
 FLINK_VERSION = "2.3.0"
-FLINK_MODULES = [  # a JobManager and a TaskManager, for the tests that move Flink jobs
+FLINK_MODULES = [  # a JobManager, a TaskManager and a SQL Gateway, for the tests that move Flink jobs
     ("org.apache.flink", "flink-runtime-web", FLINK_VERSION),
     ("org.apache.flink", "flink-clients", FLINK_VERSION),
     ("org.apache.flink", "flink-connector-base", FLINK_VERSION),
     ("org.apache.flink", "flink-connector-kafka", "5.0.0-2.2"),
+    ("org.apache.flink", "flink-sql-gateway", FLINK_VERSION),
+    ("org.apache.flink", "flink-json", FLINK_VERSION),  # in which the gateway answers
+    ("org.apache.flink", "flink-table-planner-loader", FLINK_VERSION),
+    ("org.apache.flink", "flink-table-runtime", FLINK_VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 ]
 DISK_WANTED = 4 * 1024**3

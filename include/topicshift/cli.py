@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "lint": "Check spec files without touching a cluster.",
     "plan": "Print what a migration would do, and what speaks against it. Read-only.",
     "size": "How many partitions a topic should have, and why.",
+    "flink-plan": "Make the plan with which a Flink SQL job reads the target.",
     "drain": "Has every consumer group read everything? Read-only.",
     "status": "Migrations: their step, owner, freeze, and what they wait for.",
     "advance": "Go on with a migration, as Airflow's tasks do.",

@@ -190,9 +190,13 @@ class Flow:
         self.uid = f"{topic}-in"
         self.writer = Writer(config, self.up)
         self.writer.__enter__()
-        for name, parallelism in ((self.intake, 1), (self.scorer, 2)):
-            jobs.start([a.format(topic=topic, uid=self.uid) for a in self.args[name]], parallelism)
+        self.begin()
         self.goes_on()
+
+    def begin(self) -> None:
+        """Start both jobs."""
+        for name, parallelism in ((self.intake, 1), (self.scorer, 2)):
+            self.jobs.start([a.format(topic=self.topic, uid=self.uid) for a in self.args[name]], parallelism)
 
     def producer(self, **more: Any) -> dict[str, Any]:
         """The spec's word for the job that writes the topic."""

@@ -20,6 +20,7 @@ from lab.flink import FlinkCluster
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.controllers.flink import FlinkController
 from topicshift.adapters.kafka.admin import KafkaAdmin
+from topicshift.adapters.rest import Ask
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import DrainTimedOut, Transient
 from topicshift.core.flink import ids
@@ -47,8 +48,8 @@ class Migration(RealWorld):
     """A job that writes the topic and one that reads it."""
 
     def __init__(self, jobs: Jobs, broker: EmbeddedBroker, admin: KafkaAdmin, topic: str, **changes: Any) -> None:
-        self.flow = Flow(jobs, broker.config(), admin, topic)
         self.jobs, self.reaper = jobs, Reaper()
+        self.flow = self.flows(broker.config(), admin, topic)
         producer = self.flow.producer(**changes.pop("of_producer", {}))
         consumer = self.flow.consumer(**changes.pop("of_consumer", {}))
         super().__init__(broker, admin, topic, producers=[producer], consumers=[consumer], **changes)
@@ -56,9 +57,16 @@ class Migration(RealWorld):
 
     def context(self, *args: Any, **how: Any) -> Any:
         """Each process has a controller of its own, which remembers nothing."""
-        ask = self.reaper.asking(self.jobs.cluster.ask)
-        self.controllers["flink"] = FlinkController(self.cluster, lambda _: ask, SystemClock())  # type: ignore[assignment]
+        self.controllers["flink"] = FlinkController(self.cluster, self.ask_of, SystemClock())  # type: ignore[assignment]
         return super().context(*args, **how)
+
+    def flows(self, config: Mapping[str, Any], admin: KafkaAdmin, topic: str) -> Flow:
+        """Both jobs, running."""
+        return Flow(self.jobs, config, admin, topic)
+
+    def ask_of(self, connection: str) -> Ask:
+        """What asks the service of a connection."""
+        return self.reaper.asking(self.jobs.cluster.ask)
 
     def shape(self, name: str) -> set[tuple[str, int]]:
         """Id and parallelism of each vertex of the job that runs."""

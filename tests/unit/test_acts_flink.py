@@ -40,12 +40,21 @@ class Streaming(KindWorld):
         super().__init__(**{**MIXED, **changes})
         self.leave(GROUP)
         self.cluster.calls.clear()
-        self.manager.upload(JAR)
-        self.manager.submit("a" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
-        self.manager.submit("b" * 32, ["intake", "intake-in", SOURCE], 2)
+        self.submitted()
         self.jobs = {name: fields(self.job(name)) for name in ("scorer", "intake")}
         self.manager.on_call = self.fuse.burn
         self.controllers["flink"] = self.controller()  # type: ignore[assignment]
+
+    moved_args = {
+        "scorer": ["scorer", "scorer-in-payments-v2", TARGET, "--all"],
+        "intake": ["intake", "intake-in", TARGET],
+    }
+
+    def submitted(self) -> None:
+        """What runs at first."""
+        self.manager.upload(JAR)
+        self.manager.submit("a" * 32, ["scorer", "scorer-in", SOURCE, "--all"], 4)
+        self.manager.submit("b" * 32, ["intake", "intake-in", SOURCE], 2)
 
     def controller(self) -> FlinkController:
         return FlinkController(self.cluster, lambda _: self.manager, self.clock)
@@ -77,9 +86,9 @@ class Streaming(KindWorld):
     def arrived(self) -> None:
         super().arrived()
         assert self.differs() == {
-            "scorer.args": ["scorer", "scorer-in-payments-v2", TARGET, "--all"],
+            "scorer.args": self.moved_args["scorer"],
             "scorer.works on": {TARGET},
-            "intake.args": ["intake", "intake-in", TARGET],
+            "intake.args": self.moved_args["intake"],
             "intake.works on": {TARGET},
         }
         assert self.live() == ["intake", "scorer"]

@@ -10,12 +10,19 @@ import pytest
 from topicshift.adapters.controllers import KINDS, hooks
 from topicshift.adapters.controllers.command import NOT_NOW, _told
 from topicshift.adapters.controllers.flink_deployment_able import DRAINS
+from topicshift.adapters.controllers.flink_sql import LEAVES, NAME, RECOVERS
 from topicshift.core.flink.job import FLINK_FROM
 from topicshift.core.kafka.connect import STOPS_FROM
 from topicshift.core.kubernetes.owners import SKIPPED
 from topicshift.core.kubernetes.scalers import PAUSED
 from topicshift.core.kubernetes.workload import BEFORE, RESOURCES
-from topicshift.core.spec.flink import FlinkDeploymentSettings, FlinkJob, FlinkSettings
+from topicshift.core.spec.flink import (
+    FlinkDeploymentSettings,
+    FlinkJob,
+    FlinkSession,
+    FlinkSettings,
+    FlinkSqlSettings,
+)
 from topicshift.core.spec.http import MAX_ACT_S, MAX_REQUEST_S, HttpSettings
 from topicshift.core.spec.io import load_spec
 from topicshift.core.spec.kinds import (
@@ -97,7 +104,7 @@ def test_the_page_of_interfaces_names_every_setting_and_its_bounds() -> None:
 
 
 def test_the_page_of_flink_jobs_names_every_setting_and_what_it_is_where_left_out() -> None:
-    page = (PAGES / "flink.md").read_text().split("## A FlinkDeployment")[0]
+    page = (PAGES / "flink.md").read_text().split("## Jobs from SQL")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
     assert sorted(rows) == sorted(FlinkSettings.model_fields)
     usual = FlinkSettings(job="j", jar="j.jar", args=["{topic}"])
@@ -108,6 +115,15 @@ def test_the_page_of_flink_jobs_names_every_setting_and_what_it_is_where_left_ou
     starts = FlinkSettings.model_json_schema()["properties"]["starts_at"]["anyOf"][0]["enum"]
     assert all(f"`{word}`" in rows["starts_at"] for word in starts)
     assert f"Flink {FLINK_FROM[0]}.{FLINK_FROM[1]} or\nlater" in page
+
+
+def test_the_page_of_flink_jobs_names_every_setting_of_one_from_sql_and_what_is_set_for_it() -> None:
+    page = (PAGES / "flink.md").read_text().split("## Jobs from SQL")[1].split("## A FlinkDeployment")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    assert list(rows) == [name for name in FlinkSqlSettings.model_fields if name not in FlinkSession.model_fields]
+    usual = FlinkSqlSettings(job="j", plan="/p.json", statements=["{topic}"])
+    assert f"`{usual.gateway}` where it is left out" in rows["gateway"]
+    assert all(f"`{word}" in page for word in (NAME, RECOVERS, LEAVES))
 
 
 def test_the_page_of_flink_jobs_names_every_setting_of_a_deployment_and_what_is_written() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from topicshift.adapters.rest import Ask, Conflict, Endpoint, asker, endpoint, endpoint_from_env
+from topicshift.adapters.rest import Ask, Conflict, Endpoint, Failed, asker, endpoint, endpoint_from_env
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, Transient, Unreadable
 
 SECRET = "hush-hush"
@@ -149,8 +149,8 @@ def test_what_is_sent_is_heard(service: tuple[Ask, list[Any]]) -> None:
         (422, Refused),
         (409, Conflict),
         (429, Transient),
-        (500, Transient),
-        (503, Transient),
+        (500, Failed),
+        (503, Failed),
         (302, Unreadable),
         (201, Unreadable),
     ],
@@ -162,7 +162,9 @@ def test_an_error_says_what_it_means_and_repeats_nothing(
     with pytest.raises(kind) as error:
         ask("PUT", f"/{code}", {"password": SECRET})
     assert type(error.value) is kind and f"/{code}" in str(error.value)
-    assert SECRET not in str(error.value) and len(heard) == 1, "a redirect is not followed"
+    assert SECRET not in str(error.value) + repr(error.value) and len(heard) == 1, "a redirect is not followed"
+    if isinstance(error.value, Failed):
+        assert SECRET.encode() in error.value.said, "it can be looked at, and is in no message"
 
 
 def test_an_answer_that_does_not_matter_may_be_anything(service: tuple[Ask, list[Any]], server: HTTPServer) -> None:

@@ -24,11 +24,22 @@ TIMEOUT_S = 5.0
 MAX_BYTES = 10_000_000
 """Bytes of the longest answer that is read."""
 
+MAX_FAILURE = 100_000
+"""Bytes that are read of what a failure says."""
+
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class Conflict(Transient):
     """HTTP 409: what was to be changed is not as it was read, or the service cannot change it now."""
+
+
+class Failed(Transient):
+    """HTTP 5xx. ``said``: what the service answered, which may hold a secret and is in no message."""
+
+    def __init__(self, message: str, said: bytes = b"") -> None:
+        super().__init__(message)
+        self.said = said
 
 
 @dataclass(frozen=True)
@@ -184,7 +195,7 @@ def asker(
                 text = _read(answer, until)
         except HTTPError as error:
             with error:
-                raise _typed(error.code, what) from None
+                raise _typed(error.code, what, _body_of(error)) from None
         except URLError as error:
             raise Transient(f"{what}: no answer ({error.reason}). Nothing is known until it is asked again.") from None
         except (OSError, HTTPException) as error:
@@ -209,14 +220,24 @@ def _read(answer: Any, until: float) -> bytes:
     return b"".join(parts)
 
 
-def _typed(code: int, what: str) -> TopicshiftError:
+def _body_of(error: Any) -> bytes:
+    """What a failure says, as far as it comes at once; empty where it does not."""
+    try:
+        return bytes(error.read(MAX_FAILURE)) if error.code >= 500 else b""
+    except (OSError, HTTPException):
+        return b""
+
+
+def _typed(code: int, what: str, said: bytes) -> TopicshiftError:
     if code in (401, 403):
         return AccessDenied(f"{what} is not allowed (HTTP {code}). Check login, password and rights of the connection.")
     if code == 404:
         return NotFound(f"{what}: there is no such thing (HTTP 404). Check the name and the address.")
     if code == 409:
         return Conflict(f"{what} cannot be done now (HTTP 409). It is asked again.")
-    if code in (408, 429) or code >= 500:
+    if code >= 500:
+        return Failed(f"{what} cannot be done now (HTTP {code}). It is asked again.", said)
+    if code in (408, 429):
         return Transient(f"{what} cannot be done now (HTTP {code}). It is asked again.")
     if 300 <= code < 400:
         return Unreadable(f"{what}: it sends us elsewhere (HTTP {code}). Name the address itself in the connection.")

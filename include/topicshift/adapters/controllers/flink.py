@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topicshift.adapters.controllers.flink_deployments import Deployments
-from topicshift.adapters.controllers.flink_jobs import JarJobs
+from topicshift.adapters.controllers.flink_jobs import SessionJobs
 from topicshift.adapters.controllers.plain import PlainController
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import TopicshiftError, Transient
@@ -14,7 +14,7 @@ from topicshift.ports import Clock, ClusterAdmin, ControlContext, Participant, P
 
 
 class FlinkController(PlainController):
-    """Moves Flink jobs: those from a jar by their JobManager, those of a FlinkDeployment by their API server.
+    """Moves Flink jobs: those of a session cluster by their JobManager, those of a FlinkDeployment by their API server.
 
     ``ask_of`` gives what asks the service of a connection.
     """
@@ -26,17 +26,17 @@ class FlinkController(PlainController):
 
     def __init__(self, admin: ClusterAdmin, ask_of: Callable[[str], Ask], clock: Clock) -> None:
         super().__init__(admin)
-        self._jobs = JarJobs(admin, ask_of, clock)
+        self._jobs = SessionJobs(admin, ask_of, clock)
         self._deployments = Deployments(admin, ask_of, clock)
 
-    def _ways(self, participants: Sequence[Participant]) -> list[tuple[JarJobs | Deployments, list[Participant]]]:
+    def _ways(self, participants: Sequence[Participant]) -> list[tuple[SessionJobs | Deployments, list[Participant]]]:
         """Who is moved in which way; ways in which nobody is are left out."""
         operated = [p for p in participants if "deployment" in p.settings]
         ways = ((self._jobs, [p for p in participants if p not in operated]), (self._deployments, operated))
         return [(way, who) for way, who in ways if who]
 
     def _act(
-        self, participants: Sequence[Participant], act: Callable[[JarJobs | Deployments, list[Participant]], None]
+        self, participants: Sequence[Participant], act: Callable[[SessionJobs | Deployments, list[Participant]], None]
     ) -> None:
         """Act in each way; what cannot be moved now in one keeps nobody from being moved in another."""
         late = []

@@ -41,10 +41,7 @@ def _manager(access: Access) -> Iterator[str]:
             "start it again as it was; move it by kind `command`, with a hook that changes that resource"
         )
         return
-    if not (config.get("features") or {}).get("web-submit"):
-        yield "its JobManager takes no jars (web.submit.enable), so nobody could start it on the target"
-        return
-    yield from _jar(access)
+    yield from access.cannot_begin(version or FLINK_FROM)
     folder = settings.get("execution.checkpointing.savepoint-dir") or settings.get("state.savepoints.dir")
     if not (folder or access.settings.savepoints):
         yield "its JobManager has no folder for savepoints (execution.checkpointing.savepoint-dir); see `savepoints`"
@@ -58,21 +55,10 @@ def _settings(access: Access) -> dict[str, str]:
         raise Unreadable("the configuration of its JobManager is not understood") from None
 
 
-def _jar(access: Access) -> Iterator[str]:
-    found = access.jar()
-    if found is None:
-        yield (
-            f"its JobManager has no jar {access.settings.jar!r}: upload it (POST /jars/upload). A job from SQL has "
-            "none and is not moved by this kind; take kind `command`"
-        )
-    elif not found[1] and not access.settings.entry_class:
-        yield f"its jar {access.settings.jar} names no class to run; see `entry_class`"
-
-
 def _prefix(access: Access) -> Iterator[str]:
     settings = access.settings
     prefix = settings.transactional_id_prefix
-    if prefix and any(prefix in a and ("{topic}" in a or "{uid}" in a) for a in settings.args):
+    if prefix and any(prefix in a and ("{topic}" in a or "{uid}" in a) for a in settings.values):
         yield (
             f"the prefix {prefix!r} of its transactional ids changes with the topic: what the run before left open "
             "would stay open and hold back whoever reads its sink. Keep it the same"
@@ -113,7 +99,8 @@ def runs(access: Running, job: Job) -> Iterator[str]:
     if access.who.role == "consumer" and uid is not None and vertex_id(uid) not in {v.vid for v in vertices}:
         yield (
             f"none of its vertices begins with an operator of the uid {uid!r}, so the state of its source could not be "
-            "left behind; give the source a uid (`.uid(...)`), or name the one it has. Jobs from SQL have none"
+            "left behind; give the source a uid (`.uid(...)`), or name the one it has. A job from SQL has one "
+            "where it runs from a compiled plan"
         )
     yield from _checkpoints(access, job)
 

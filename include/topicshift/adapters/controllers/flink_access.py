@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any, ClassVar, TypeVar
 
 from topicshift.adapters.rest import Ask
 from topicshift.core.errors import NotFound, Transient, Unreadable
@@ -16,25 +15,18 @@ from topicshift.core.flink.job import (
     Job,
     Stop,
     Vertex,
-    filled,
     jobs_named,
-    newest_jar,
     read_checkpoints,
     read_stop,
     read_vertices,
 )
-from topicshift.core.spec.flink import FlinkJob, FlinkSettings
+from topicshift.core.spec.flink import FlinkJob, FlinkSession
 from topicshift.ports import ControlContext, Participant
 
 _T = TypeVar("_T")
 _MOST_STOPS = 50
 MOST_TRIES = 20
 """So often a job is started from the same snapshot; then somebody has to look."""
-
-
-def settings_of(who: Participant) -> FlinkSettings:
-    """The settings of a participant. The spec has checked them."""
-    return FlinkSettings.model_validate(dict(who.settings))
 
 
 @dataclass(frozen=True)
@@ -122,12 +114,27 @@ class Running:
 
 @dataclass(frozen=True)
 class Access(Running):
-    """What is asked about one job from a jar."""
+    """What is asked about one job of a session cluster, whatever it is made from."""
 
     @property
-    def settings(self) -> FlinkSettings:
+    def settings(self) -> FlinkSession:
         """The settings of its participant."""
-        return settings_of(self.who)
+        raise NotImplementedError
+
+    id_in: ClassVar[str]
+    """Where a person who starts it by hand says its id."""
+
+    def cannot_begin(self, version: tuple[int, int]) -> Iterator[str]:
+        """What would keep it from being started, one line a fault, at a JobManager of this version of Flink."""
+        raise NotImplementedError
+
+    def begin(self, jid: str, topic: str, snapshot: Snapshot, parallelism: int) -> None:
+        """Start it under an id from a snapshot on a topic. Raises ``Transient`` where that cannot be done now."""
+        raise NotImplementedError
+
+    def leaves(self, topic: str, snapshot: Snapshot) -> bool:
+        """Whether the state of its source stays behind, since it has another uid on that topic."""
+        return bool(self.uid(topic)) and topic != snapshot.topic
 
     @property
     def pointed(self) -> str:
@@ -164,10 +171,6 @@ class Access(Running):
                 return found
         return found
 
-    def jar(self) -> tuple[str, list[str]] | None:
-        """Id and entry classes of its jar; None where none of that name is there."""
-        return self._read("/jars", lambda answer: newest_jar(answer, self.settings.jar))
-
     # --------------------------------------------------------------------------------------------- its topics
 
     def family(self, topic: str) -> str:
@@ -184,24 +187,6 @@ class Access(Running):
                 return topic
         started = any(t.get("moment") in ("start", "restart") for t in self.told)
         return None if started else self.home
-
-    def run(self, topic: str, snapshot: Snapshot, parallelism: int) -> dict[str, Any]:
-        """What is asked of the JobManager to go on from a snapshot on a topic, without the job's id."""
-        uid = self.uid(topic)
-        body: dict[str, Any] = {
-            "programArgsList": filled(self.settings.args, topic, uid),
-            "parallelism": parallelism,
-            "savepointPath": snapshot.path,
-            "allowNonRestoredState": bool(uid) and topic != snapshot.topic,
-        }
-        return body | ({"entryClass": self.settings.entry_class} if self.settings.entry_class else {})
-
-    def run_path(self) -> str:
-        """Where its jar is run. Raises ``Transient`` where the jar is not there."""
-        found = self.jar()
-        if found is None:
-            raise Transient(f"its JobManager has no jar {self.settings.jar!r} (any more): upload it again")
-        return f"/jars/{quote(found[0], safe='')}/run"
 
     def snapshot(self, seen: Seen) -> Snapshot:
         """What its job that has ended goes on from. Raises ``Transient`` where that is not known: nothing is started.
@@ -257,5 +242,5 @@ class Access(Running):
         begins = self.family(topic)
         return (
             f"Find its latest savepoint or retained checkpoint, and start it from there on {topic} with a job id that "
-            f"begins with {begins} (jobId of POST /jars/ID/run), so that it is known to be on {topic}"
+            f"begins with {begins} ({self.id_in}), so that it is known to be on {topic}"
         )

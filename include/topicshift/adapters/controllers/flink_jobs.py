@@ -1,4 +1,4 @@
-"""Flink jobs from a jar: stopped with a savepoint, and started from it on the other topic."""
+"""Flink jobs of a session cluster: stopped with a savepoint, and started from it on the other topic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.adapters.controllers.flink_able import unable
-from topicshift.adapters.controllers.flink_access import MOST_TRIES, Access, Seen, Snapshot, settings_of
+from topicshift.adapters.controllers.flink_access import MOST_TRIES, Access, Seen, Snapshot
+from topicshift.adapters.controllers.flink_jar import JarAccess
 from topicshift.adapters.controllers.flink_look import Look
+from topicshift.adapters.controllers.flink_sql import SqlAccess
 from topicshift.adapters.controllers.flink_way import FlinkWay
 from topicshift.core.errors import (
     NotFound,
@@ -24,7 +26,7 @@ SAVES_S = 8.0
 """So long a stop waits for its savepoint, in seconds, so that where it is stands in the audit trail at once."""
 
 
-class JarJobs(FlinkWay[Access]):
+class SessionJobs(FlinkWay[Access]):
     """Moves jobs by the REST interface of their JobManager: stopped with a savepoint, started from it elsewhere.
 
     A JobManager knows a job by its id alone, and forgets one that has ended. So the ids of savepoints and of the jobs
@@ -35,9 +37,12 @@ class JarJobs(FlinkWay[Access]):
     """
 
     def _access(self, who: Participant, ctx: ControlContext) -> Access:
-        settings = settings_of(who)
-        told = [t for t in ctx.told(who.name) if t.get("flink") == settings.job]
-        return Access(self._ask_of(settings.connection), who, ctx, told)
+        return self._made(who, ctx, [t for t in ctx.told(who.name) if t.get("flink") == who.settings["job"]])
+
+    def _made(self, who: Participant, ctx: ControlContext, told: Sequence[Mapping[str, Any]]) -> Access:
+        if "plan" in who.settings:
+            return SqlAccess.of(self._ask_of, self._clock, who, ctx, told)
+        return JarAccess.of(self._ask_of, who, ctx, told)
 
     # ------------------------------------------------------------------------------------------------ before
 
@@ -47,7 +52,7 @@ class JarJobs(FlinkWay[Access]):
         A JobManager that does not answer is asked again for a few seconds.
         """
         lines = self._each_unable({p: self._access(p, ctx) for p in participants})
-        jobs = [(settings_of(p).connection, settings_of(p).job) for p in participants]
+        jobs = [(a.settings.connection, a.settings.job) for a in (self._access(p, ctx) for p in participants)]
         return lines + [
             f"{p.name}: job {job[1]!r} is declared more than once; it is stopped and started as one"
             for p, job in zip(participants, jobs, strict=True)
@@ -80,7 +85,7 @@ class JarJobs(FlinkWay[Access]):
 
         def acted(beside: ControlContext, who: Participant) -> None:
             try:
-                act(Access(self._ask_of(settings_of(who).connection), who, beside, told[who]))
+                act(self._made(who, beside, told[who]))
             except Refused as error:  # its JobManager says no, not a guard of the migration
                 if type(error) is not Refused:
                     raise
@@ -184,9 +189,7 @@ class JarJobs(FlinkWay[Access]):
         jid = next((t for t in tries if t not in known), None)
         if jid is None:
             raise Transient(f"it ended {MOST_TRIES} times after it was started from {found.path}: see why")
-        path = access.run_path()
-        access.ctx.still()
-        access.ask("POST", path, {**access.run(topic, found, parallelism), "jobId": jid})
+        access.begin(jid, topic, found, parallelism)
         self._say(access, moment, job=jid, topic=topic, **{**_kept(found), "parallelism": parallelism})
 
     # ------------------------------------------------------------------------------------------ parallelism

@@ -20,6 +20,14 @@ from topicshift.core.text import unseen
 
 _CONNECTION = re.compile(r"(?!.*\.\.)[\w#!:()-][\w.#!/:()-]{0,199}", re.ASCII)
 
+SECRET = re.compile(r"(?i)passw|secret|token|credential|authorization|api[-_]?key|private[-_]?key|jaas")
+"""Names of what nobody writes into a spec."""
+
+
+def no_secret(name: str, place: str = "the connection") -> str:
+    """Why such a name is refused, and where it belongs."""
+    return f"{name!r} looks like a secret, and a spec is shown in journal and evidence; it belongs to {place}"
+
 
 def problem(seen: str, why: str, do: str, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
     """A validation error in three parts; ``at`` is a path below the model that raises it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import combinations
@@ -15,15 +14,13 @@ from topicshift.core.base import Model
 from topicshift.core.http.answers import same
 from topicshift.core.http.templates import ALWAYS, AT_POINT, names_in
 from topicshift.core.spec.duration import Duration
-from topicshift.core.spec.fields import ConnectionId, Topic
+from topicshift.core.spec.fields import SECRET, ConnectionId, Topic, no_secret
 
 MAX_REQUEST_S = 4.0
 """The longest that one request may be waited for, in seconds."""
 
 MAX_ACT_S = 9.0
 """The longest that all requests of one act may take, in seconds: an act of three ends before its seat (30 s) does."""
-
-_SECRET = re.compile(r"(?i)passw|secret|token|credential|authorization|api[-_]?key|private[-_]?key")
 
 
 def _timeout(value: timedelta) -> timedelta:
@@ -33,16 +30,16 @@ def _timeout(value: timedelta) -> timedelta:
 
 
 def _path(value: str) -> str:
-    named = [name for name, _ in parse_qsl(urlsplit(value).query, keep_blank_values=True) if _SECRET.search(name)]
+    named = [name for name, _ in parse_qsl(urlsplit(value).query, keep_blank_values=True) if SECRET.search(name)]
     if named:
-        raise ValueError(_no_secret(named[0]))
+        raise ValueError(no_secret(named[0]))
     return value
 
 
 def _body(value: JsonValue) -> JsonValue:
     for name in _names(value):
-        if _SECRET.search(name):
-            raise ValueError(_no_secret(name))
+        if SECRET.search(name):
+            raise ValueError(no_secret(name))
     return value
 
 
@@ -54,10 +51,6 @@ def _names(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _names(inner)
-
-
-def _no_secret(name: str) -> str:
-    return f"{name!r} looks like a secret, and a spec is shown in journal and evidence; it belongs to the connection"
 
 
 Path = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=2000), AfterValidator(_path)]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from topicshift.core.base import Model
 from topicshift.core.spec.duration import Duration
 from topicshift.core.spec.fields import ConnectionId, Location, Topic, did_you_mean, problem
-from topicshift.core.spec.flink import LABEL, OBJECT, FlinkDeploymentSettings, FlinkSettings
+from topicshift.core.spec.flink import LABEL, OBJECT, FlinkDeploymentSettings, FlinkSettings, FlinkSqlSettings
 from topicshift.core.spec.http import HttpSettings
 
 ENTRY_POINTS = "topicshift.controllers"
@@ -101,7 +101,7 @@ SETTINGS: dict[str, type[Model]] = {
 }
 """The kinds that ship, with what they take under ``settings``."""
 
-OTHERS: dict[str, dict[str, type[Model]]] = {"flink": {"deployment": FlinkDeploymentSettings}}
+OTHERS: dict[str, dict[str, type[Model]]] = {"flink": {"deployment": FlinkDeploymentSettings, "plan": FlinkSqlSettings}}
 """Kinds that move applications in more ways than one: the setting that chooses another one, and what is taken then."""
 
 
