@@ -37,8 +37,9 @@ RIGHTS: dict[str, set[Right]] = {
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(start, "_read", {})
+    monkeypatch.setattr(start, "SPEC_FOLDER", tmp_path / "no-specs")
 
 
 @pytest.fixture
@@ -70,6 +71,29 @@ def test_a_draft_triggers_a_migration_that_is_valid_without_an_edit(client: Any,
     assert (spec.source, spec.partitions, [p.name for p in spec.producers]) == ("payments", 12, ["checkout"])
     sent = Dialogs(client("planner").get("/start").text).forms["topic_migration"]
     assert json.loads(sent) == draft["conf"]
+
+
+def test_a_spec_file_of_the_installation_is_begun_as_it_is_before_any_draft(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    kept = Path("include/migrations/payments.yaml").read_text()
+    (folder / "payments.yaml").write_text(kept)
+    (folder / "later.yaml").write_text(kept.replace("drain_first", "producers_first"))
+    (folder / "broken.yaml").write_text("source: payments")
+    monkeypatch.setattr(start, "SPEC_FOLDER", folder)
+    broken, later, found = asked(client)["specs"]
+    assert (found["file"], found["source"], found["target"], found["partitions"]) == (
+        "payments.yaml", "payments", "payments-v2", 30)  # fmt: skip
+    assert {p["kind"] for p in (*found["producers"], *found["consumers"])} == {"route"}
+    assert broken["problems"] and (broken["dag_id"], later["dag_id"]) == ("", ""), "no right to the other DAG, no spec"
+    text = client("planner").get("/start").text
+    assert json.loads(Dialogs(text).forms["topic_migration"]) == {"spec_file": "payments.yaml"}
+    assert text.index("Spec files</h2>") < text.index("Drafts</h2>") and "Migrate by payments.yaml" in text
+    form = {name: f["default"] for name, f in form_fields(folder).items()}
+    assert spec_from_form({**form, **found["conf"]}, folder).target == "payments-v2"
+    assert asked(client, "viewer")["specs"] == [] == asked(client, "stranger")["specs"]
 
 
 def test_who_may_not_trigger_is_shown_the_draft_and_offered_nothing(client: Any, tmp_path: Path) -> None:
@@ -183,6 +207,9 @@ def _page(name: str, found: Draft) -> str:
     dags = [{"cutover": name, "dag_id": name}]
     conf = {"source": name, "producers": [{"name": name}]}
     drafts = [{**seen, **texts, "conf": conf, "problems": [name], "notes": [{"title": name, "lines": [name]}]}]
+    spec = {"file": name, "source": name, "target": name, "partitions": 3, "scheduled": True, "problems": [name]}
+    spec |= {"dag_id": name, "text": name, "conf": {"spec_file": name}, "producers": [{"name": name, "kind": name}]}
+    values |= {"specs": [{**spec, "consumers": []}]}
     return rendered("start.html.j2", root="", airflow="/prod", s={**values, "dags": dags, "drafts": drafts})
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from topicshift.adapters.evidence import evidence_from_env
 from topicshift.core.errors import TopicshiftError
-from topicshift.core.page.drafts import DRAFT, begins, draft_seen, latest
+from topicshift.core.page.drafts import DRAFT, begins, draft_seen, latest, spec_seen
 from topicshift.core.page.listing import Wanted, listed
 from topicshift.core.sizing.sizing import MOST
+from topicshift.core.spec.form import spec_files
 from topicshift_airflow.links import ASSESSMENT
 from topicshift_airflow.operators.open import DAGS
 from topicshift_airflow.page import data
 from topicshift_airflow.page.rights import ASSESS, readable, triggerable
+from topicshift_airflow.runtime import SPEC_FOLDER
 
 LOOKED: Final = 60
 """Assessments that are looked at for a draft, the latest ones by their names."""
@@ -37,16 +41,40 @@ def start(user: Any) -> dict[str, Any]:
     now, seen = datetime.now(UTC), data.seen_by(user)
     drafts, unread = _drafts() if readable([ASSESS], user) else ([], [])
     may = triggerable(user, (*DAGS.values(), ASSESS))
+    begin = {c.value: d for c, d in DAGS.items() if d in may}
     return {
         "as_of": now.isoformat(timespec="seconds"),
         "most": MOST,
         "may_read": bool(readable([ASSESS], user)),
         "may_look": ASSESS in may,
-        "dags": [{"cutover": c.value, "dag_id": d} for c, d in DAGS.items() if d in may],
+        "dags": [{"cutover": cutover, "dag_id": dag_id} for cutover, dag_id in begin.items()],
+        "specs": specs(begin, SPEC_FOLDER) if begin else [],
         "drafts": [{**one, **begins(one, seen)} for one in drafts],
         "unread": unread,
         "open": listed(seen, Wanted(), now),
     }
+
+
+def specs(dag_ids: Mapping[str, str], folder: Path) -> list[dict[str, Any]]:
+    """The spec files of the installation, each with the DAG (``dag_id``) of its order of the cut-over.
+
+    ``dag_ids``: the DAG of each order that the user may trigger; ``dag_id`` is empty for another, and for a file that
+    is no valid spec, whose ``problems`` say why. A folder that cannot be listed has none to offer.
+    """
+    out = list[dict[str, Any]]()
+    try:
+        names = spec_files(folder)
+    except TopicshiftError:
+        return []
+    for name in names:
+        try:
+            text = (folder / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            out.append({**spec_seen(name, ""), "problems": [f"{name} cannot be read: {error}"], "dag_id": ""})
+            continue
+        found = spec_seen(name, text)
+        out.append({**found, "dag_id": dag_ids.get(found["cutover"], "")})
+    return out
 
 
 def _drafts() -> Read:

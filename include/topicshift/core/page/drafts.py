@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from topicshift.core.engine.words import MigrationState
 from topicshift.core.page.listing import Shown, Unclear
+from topicshift.core.spec.form import SPEC_FILE
 from topicshift.core.spec.io import InvalidSpec, parse_spec, read_yaml
 
 DRAFT: Final = "draft.yaml"
@@ -45,6 +46,27 @@ def draft_seen(folder: str, text: str) -> dict[str, Any]:
         "problems": problems,
         "notes": _notes(text),
         "text": text,
+    }
+
+
+def spec_seen(name: str, text: str) -> dict[str, Any]:
+    """One spec file of the installation as plain values: what its migration is, or ``problems``, one line each."""
+    found: dict[str, Any] = {"file": name, "source": "", "target": "", "partitions": None, "cutover": "", "text": text}
+    found |= {"producers": [], "consumers": [], "conf": {SPEC_FILE: name}, "problems": [], "scheduled": False}
+    try:
+        spec = parse_spec(text, name)
+    except InvalidSpec as error:
+        return {**found, "problems": [str(problem) for problem in error.problems]}
+    count = spec.partitions if isinstance(spec.partitions, int) else None
+    return {
+        **found,
+        "source": spec.source,
+        "target": spec.target or "",
+        "partitions": count,
+        "cutover": spec.cutover.value,
+        "producers": [{"name": p.name, "kind": p.kind} for p in spec.producers],
+        "consumers": [{"name": c.name, "kind": c.kind} for c in spec.consumers],
+        "scheduled": spec.window is not None,
     }
 
 
