@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +87,19 @@ class LiveWorld(RealWorld):
         assert self.data(Row.ROLLBACK)["not_restored"] == []
         self.is_as_before("rolled back (drain_back)", life)
 
-    def is_as_before(self, how: str, life: Life) -> None:
-        """By the report of the ending: ACLs, configs, commits, and the route, open on the source at a higher epoch."""
+    def is_as_before(self, how: str, life: Life, *, but: str = "") -> None:
+        """By the report of the ending: ACLs, configs, commits, and the route, open on the source at a higher epoch.
+
+        ``but``: the one config that the migration still holds.
+        """
         said = json.loads(self.evidence.read(self.claim.migration_id, "restored.json") or b"")
-        assert (said["how"], said["differs"], said["unknown"]) == (how, [], [])
-        same = {f"the configs of {self.source} are as they were", f"the ACLs of {self.source} are as they were"}
+        assert (said["how"], said["unknown"]) == (how, [])
+        held = [
+            line.startswith(but) and line.endswith("(kept so until the migration ends)") for line in said["differs"]
+        ]
+        assert held == [True] * bool(but), said["differs"]
+        same = {f"the ACLs of {self.source} are as they were"}
+        same |= set() if but else {f"the configs of {self.source} are as they were"}
         assert same | {f"no commit on {self.source} is lower than it was"} <= set(said["equal"])
         (line,) = (line for line in said["equal"] if line.startswith("producer checkout is on "))
         found = re.fullmatch(
@@ -194,23 +205,48 @@ def test_of_two_migrations_in_a_row_the_later_one_goes_back_first_and_the_earlie
     nothing_is_lost(life, tmp_path / "logs", set(names))
 
 
+@contextmanager
+def stalled(life: Life) -> Iterator[None]:
+    """The consumers stand still for a moment, so that records are there that they have not read."""
+    pids = [pid for name, pid in life.pids().items() if name.startswith("processed-")]
+    sent = life.counts()["sent"]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually("records that nobody has read", lambda: life.counts()["sent"] > sent + 20)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 def test_under_load_an_abort_and_a_freeze_that_has_failed_leave_everything_as_it_was(
     secure_broker: EmbeddedBroker, admin: KafkaAdmin, life: Life, worlds: list[LiveWorld], tmp_path: Path
 ) -> None:
+    def retention() -> str | None:
+        info = admin.topic(life.topic)
+        return info.configs["retention.ms"].value if info is not None else None
+
+    admin.alter_topic_configs(life.topic, set_={"retention.ms": "600000"})
     for ending in ("aborted", "failed"):
         changes = {"target": f"{life.topic}-{ending}", "partitions": 9, "freeze_budget": "60s"}
         worlds.append(w := LiveWorld(secure_broker, admin, life.topic, consumers=LEDGER, **changes))
         before = w.acls()
+        w.advance(until=Step.STOP_PRODUCERS, patience_s=60.0, leave=frozenset({"retention_long_enough"}))
+        with stalled(life):
+            w.advance(until=Step.STOP_PRODUCERS, patience_s=60.0, leave=frozenset({"verifier_started", "gate"}))
         w.advance(until=Step.STOP_PRODUCERS, patience_s=60.0)
         assert w.record().freeze is not None, "producers stand still"
+        assert retention() == w.data(Row.LENGTHEN_RETENTION)["set"]["retention.ms"] != "600000"
         if ending == "aborted":
             assert isinstance(orders.abort(w.context(), "not today", 120.0), Done)
         else:
             w.advanced(wanted="resume")  # as the task of a run does that has failed in its freeze
-            w.is_as_before("producers resumed on the source", life)
+            w.is_as_before("producers resumed on the source", life, but="retention.ms of ")
             w.advanced(wanted="rollback")
         w.is_as_before("rolled back", life)
         assert w.acls() == before and w.target not in admin.topic_names()
+        assert retention() == "600000"
     nothing_is_lost(life, tmp_path / "logs", {life.topic})
 
 
