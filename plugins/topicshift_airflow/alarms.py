@@ -21,7 +21,8 @@ GATE = "gate_shut"
 class Alarms:
     """Raises each alarm of a group once, and says when it is over. For use in the triggerer.
 
-    Whatever cannot be told to somebody is logged and never ends the wait.
+    Whatever cannot be told to somebody is logged and never ends the wait. Nobody is told of a migration that has ended,
+    or that somebody goes on with under another claim.
     """
 
     def __init__(self, claim: Claim, topic: str) -> None:
@@ -38,7 +39,6 @@ class Alarms:
             code = row.alarm.value if row.alarm else ""
             if self._raised.get(group) != code:
                 self._raised[group] = code
-                log.warning("STUCK: %s", row.alarm_text)
                 # Connections and variables are asked of Airflow by the triggerer's own loop.
                 await sync_to_async(self._raise)(row, code)
         for group in sorted(set(self._raised) - set(stuck)):
@@ -53,7 +53,6 @@ class Alarms:
         if waits and GATE not in self._raised.values():
             self._raised[""] = GATE
             text = f"The gate before the freeze of {self._topic} stays shut, and nobody is stopped yet: {waits}"
-            log.warning("STUCK: %s", text)
             await sync_to_async(self._tell)("", GATE, None, text)
         elif not waits and self._raised.pop("", ""):
             await sync_to_async(self._record)("alarm_over", {"group": "", "alarm": GATE})
@@ -64,6 +63,9 @@ class Alarms:
     def _tell(self, group: str, code: str, lag: int | None, text: str) -> None:
         from topicshift_airflow.notifiers import tell
 
+        if not self._stands():
+            return
+        log.warning("STUCK: %s", text)
         about = {"group": group, "lag": lag, "text": text}
         told, failed = tell(
             {
@@ -77,9 +79,26 @@ class Alarms:
         data = {"alarm": code, "told": told, **about}
         self._record("alarm", {**data, "not_told": failed} if failed else data)
 
+    def _stands(self) -> bool:
+        """Whether there is still something to be stuck; a journal that does not answer keeps no alarm back."""
+        from topicshift_airflow.runtime import open_journal
+        from topicshift_airflow.triggers.standing import stands
+
+        try:
+            journal = open_journal()
+            try:
+                return stands(journal.current(self._claim.migration_id), self._claim)
+            finally:
+                journal.close()
+        except Exception as error:  # noqa: BLE001 - a journal that is away must keep no alarm back
+            log.warning("whether the migration goes on could not be read: %s", type(error).__name__)
+            return True
+
     def _record(self, kind: str, data: dict[str, Any]) -> None:
         from topicshift_airflow.runtime import open_journal
 
+        if not self._stands():
+            return
         try:
             journal = open_journal()
             try:

@@ -52,7 +52,7 @@ def trigger_for(ctx: MigrationContext, waiting: Waiting, consumer: str, *, woken
         moment = min(until, now + longest)
     else:
         moment = now + timedelta(seconds=CALM_S if ctx.record().freeze is None else FROZEN_S)
-    return ClockTrigger(moment=moment.timestamp())
+    return ClockTrigger(moment=moment.timestamp(), migration_id=ctx.row.migration_id)
 
 
 def _inputs(ctx: MigrationContext, consumer: str) -> dict[str, Any]:

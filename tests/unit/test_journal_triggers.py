@@ -23,7 +23,8 @@ from topicshift.core.policy.model import Installation
 from topicshift_airflow import abandoned
 from topicshift_airflow.operators.advance import AdvanceOperator
 from topicshift_airflow.triggers import journal as triggers
-from topicshift_airflow.triggers.journal import CHANGED, AnswerTrigger, ClockTrigger, FreezeTrigger
+from topicshift_airflow.triggers.journal import AnswerTrigger, ClockTrigger, FreezeTrigger
+from topicshift_airflow.triggers.standing import CHANGED
 
 LATER = 4_000_000_000.0
 LOOK_EVERY_S = triggers.LOOK_EVERY_S

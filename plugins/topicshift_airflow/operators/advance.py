@@ -274,7 +274,8 @@ def record(ctx: MigrationContext, question: Question, event: Mapping[str, Any]) 
     """
     from topicshift.acts.questions import record_answer
     from topicshift.core.engine.people import Person
-    from topicshift_airflow.triggers.journal import CHANGED, MOMENT
+    from topicshift_airflow.triggers.journal import MOMENT
+    from topicshift_airflow.triggers.standing import CHANGED
 
     if event == CHANGED:
         return

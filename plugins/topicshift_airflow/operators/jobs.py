@@ -212,10 +212,11 @@ class ArmedVerification(_MigrationJob):
             if missed:
                 waits = waits and record.at(Row.ARM) is StepState.UNDONE
             window = record.policy.opening(now) if waits else None
+            migration_id = ctx.row.migration_id
         if window is not None and now < window.opens - self.lead:
             self.log.info("the window opens at %s; the armed verifier is started then", window.opens)
             moment = min(window.opens - self.lead, now + LONG)
-            self.defer(trigger=ClockTrigger(moment=moment.timestamp()), method_name="woken")
+            self.defer(trigger=ClockTrigger(moment=moment.timestamp(), migration_id=migration_id), method_name="woken")
 
     def _submit(self, context: Any, folder: Path) -> None:
         ended = threading.Event()

@@ -15,7 +15,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError, Transient
+from topicshift.core.rows import Claim
 from topicshift_airflow.triggers import Trigger
+from topicshift_airflow.triggers.standing import while_standing
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -29,18 +31,27 @@ WRITE_PROGRESS_S = 3.0
 class _DrainWait(Trigger):
     """What both waits share. The connection is looked up here.
 
-    ``deadline`` is in seconds since the epoch. ``inputs`` are the plain values of ``DrainInputs``.
+    ``deadline`` is in seconds since the epoch. ``inputs`` are the plain values of ``DrainInputs``. ``owner`` and
+    ``epoch`` are the run's claim, under which alarms go into the audit trail: once the migration has ended, or somebody
+    has gone on under another claim, the wait is over.
     """
 
     kafka_conn_id: str
     migration_id: str
     inputs: Mapping[str, Any]
     deadline: float
+    owner: str
+    epoch: int
+
+    @property
+    def claim(self) -> Claim:
+        """The run's claim."""
+        return Claim(self.migration_id, self.epoch, self.owner)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; one event ends it. An error of the product is an event too, so that the step can name it."""
         try:
-            yield TriggerEvent(await self.wait())
+            yield TriggerEvent(await while_standing(self.wait(), self.log, self.migration_id, self.claim))
         except TopicshiftError as error:
             yield TriggerEvent({"status": "error", "message": str(error), "retryable": error.retryable})
 
@@ -128,13 +139,11 @@ def inputs_of(values: Mapping[str, Any], *, readers: bool = False, endpoints: En
 class GateTrigger(_DrainWait):
     """Waits until every group would drain well within the freeze budget, and the armed verifier says ready.
 
-    ``owner`` and ``epoch`` are the run's claim: a gate that stays shut for ``alarm_after_s`` tells people. ``drain``
-    False: the groups are not waited for, only the verifier.
+    A gate that stays shut for ``alarm_after_s`` tells people. ``drain`` False: the groups are not waited for, only the
+    verifier.
     """
 
     budget_s: float
-    owner: str
-    epoch: int
     alarm_after_s: float
     pause_s: float = 1.0
     drain: bool = True
@@ -145,7 +154,6 @@ class GateTrigger(_DrainWait):
         from topicshift.core.drain.names import GATE
         from topicshift.core.metrics import of_gate
         from topicshift.core.news import News
-        from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
         from topicshift_airflow.metrics import meter_of
 
@@ -153,7 +161,7 @@ class GateTrigger(_DrainWait):
         await asyncio.sleep(self.pause_s)
         taker = await self.taker()
         gate, news, began = Gate(self.budget_s), News(), taker.now().timestamp()
-        alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
+        alarms = Alarms(self.claim, self.inputs["topic"])
         topic, meter = str(self.inputs["topic"]), meter_of(self.inputs["topic"], trigger=True)
         written = 0.0
         try:
@@ -199,15 +207,12 @@ class GateTrigger(_DrainWait):
 class DrainTrigger(_DrainWait):
     """Waits until every group has read every partition up to the fence. Writes the progress as evidence.
 
-    ``fence`` holds offsets (by partition), topic id and time (ISO 8601) of the fence. ``owner`` and ``epoch`` are the
-    run's claim, under which alarms go into the audit trail; ``alarm_after_s``: an alarm for a group that has not come
-    nearer for so many seconds.
+    ``fence`` holds offsets (by partition), topic id and time (ISO 8601) of the fence. ``alarm_after_s``: an alarm for a
+    group that has not come nearer for so many seconds.
     """
 
     fence: Mapping[str, Any]
     progress_name: str
-    owner: str
-    epoch: int
     alarm_after_s: float = 60.0
 
     async def wait(self) -> dict[str, Any]:
@@ -216,13 +221,12 @@ class DrainTrigger(_DrainWait):
         from topicshift.core.drain.certificate import Verdict
         from topicshift.core.fence.point import FencePoint
         from topicshift.core.metrics import of_progress
-        from topicshift.ports import Claim
         from topicshift_airflow.alarms import Alarms
         from topicshift_airflow.metrics import meter_of
 
         taker = await self.taker(FencePoint.model_validate(self.fence), self.alarm_after_s)
         watch = DrainWatch(taker, timeout_s=max(0.0, self.deadline - taker.now().timestamp()))
-        alarms = Alarms(Claim(self.migration_id, self.epoch, self.owner), self.inputs["topic"])
+        alarms = Alarms(self.claim, self.inputs["topic"])
         said, written = "", 0.0
         topic, meter = str(self.inputs["topic"]), meter_of(self.inputs["topic"], trigger=True)
         progress: DrainProgress | None = None

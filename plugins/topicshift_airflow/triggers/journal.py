@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError
 from topicshift_airflow.triggers import Trigger
+from topicshift_airflow.triggers.standing import CHANGED, Reader, while_standing
 
 if TYPE_CHECKING:
     from topicshift.ports import Journal, MigrationRow
 
-T = TypeVar("T")
 LOOK_EVERY_S = 2.0
 OPEN = "intended"
 """State of the journal row of a question that nobody has answered, and of an order that stands."""
@@ -27,8 +27,8 @@ QUIET_S = 20.0
 END_S = 5.0
 """Seconds for which the end of a watch waits for what is being told; the next task tells the rest."""
 
-MOMENT, CHANGED = {"status": "moment"}, {"status": "changed"}
-"""Events: the time is over; and the question was answered elsewhere, or is about something else by now."""
+MOMENT = {"status": "moment"}
+"""Event: the time is over. ``CHANGED``: the question was answered elsewhere, or is about something else by now."""
 
 ASK_AIRFLOW_EVERY = 15
 """Looks from one question for the state of the owner's run to the next, while no freeze is under way."""
@@ -36,9 +36,13 @@ ASK_AIRFLOW_EVERY = 15
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClockTrigger(Trigger):
-    """Waits until a moment, in seconds since the epoch."""
+    """Waits until a moment, in seconds since the epoch, or until the migration has ended or has another owner.
+
+    Without ``migration_id`` the moment alone counts.
+    """
 
     moment: float
+    migration_id: str = ""
 
     def left(self) -> float:
         """Seconds until the moment."""
@@ -48,7 +52,7 @@ class ClockTrigger(Trigger):
         """Wait; one event ends it."""
         # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(1.0)
-        yield TriggerEvent(await self.wait())
+        yield TriggerEvent(await while_standing(self.wait(), self.log, self.migration_id))
 
     async def wait(self) -> dict[str, Any]:
         """Wait, and say what has come."""
@@ -56,53 +60,15 @@ class ClockTrigger(Trigger):
         return dict(MOMENT)
 
 
-class _Reader:
-    """The journal for as long as a trigger waits; opened anew after a fault. All its calls come from one thread."""
-
-    def __init__(self, log: Any) -> None:
-        self._log = log
-        self._journal: Journal | None = None
-
-    async def read(self, look: Callable[[Journal], T]) -> T | None:
-        """What ``look`` returns; None where the journal could not be read."""
-        from asgiref.sync import sync_to_async
-
-        return await sync_to_async(self._read)(look)
-
-    def _read(self, look: Callable[[Journal], T]) -> T | None:
-        from topicshift_airflow.runtime import open_journal
-
-        try:
-            if self._journal is None:
-                self._journal = open_journal()
-            return look(self._journal)
-        except TopicshiftError as error:
-            self._log.warning("the journal could not be read: %s", error)
-            self._close()
-            return None
-
-    def _close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
-
-    async def close(self) -> None:
-        """Let it go."""
-        from asgiref.sync import sync_to_async
-
-        await sync_to_async(self._close)()
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class RowTrigger(ClockTrigger):
-    """Waits until this journal row is another one than at the first look, or until the moment."""
+    """Waits until this journal row is another one than at the first look, or as :class:`ClockTrigger`."""
 
-    migration_id: str
     row: str
 
     async def wait(self) -> dict[str, Any]:
         """Look every two seconds."""
-        reader = _Reader(self.log)
+        reader = Reader(self.log)
         try:
             first = await reader.read(self._look)
             while self.left() > 0:
@@ -184,7 +150,7 @@ class _Teller:
         self._row: MigrationRow | None = None
         self._freeze = ""
 
-    async def look(self, reader: _Reader, *, rarely: bool) -> None:
+    async def look(self, reader: Reader, *, rarely: bool) -> None:
         """Begin to tell what nobody has told, if there is something, and nobody is at it.
 
         While no freeze is under way that is looked for where ``rarely`` says so.
@@ -245,7 +211,7 @@ class FreezeTrigger(Trigger):
 
         await asyncio.sleep(1.0)
         looks, found = 0, None
-        reader, teller = _Reader(self.log), _Teller(self.migration_id)
+        reader, teller = Reader(self.log), _Teller(self.migration_id)
         try:
             while found is None:
                 if looks:
