@@ -45,13 +45,18 @@ START_S = 30.0
 
 @dataclass
 class Served:
-    """``asked``: each run that the browser had Airflow begin, as DAG and ``conf``. ``ids``: migrations by a word."""
+    """``asked``: each run that the browser had Airflow begin, as DAG and ``conf``. ``ids``: migrations by a word.
+
+    ``state``: of every run; ``looked``: XComs of an assessment by ``task/key``.
+    """
 
     url: str = ""
     user: str = "on-call"
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
     paused: bool = False
+    state: str = "success"
+    looked: dict[str, Any] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
 
 
@@ -97,7 +102,13 @@ def _airflow(found: Served) -> FastAPI:
 
     @app.get("/api/v2/dags/{dag_id}/dagRuns/{run_id}")
     def run(dag_id: str, run_id: str) -> dict[str, Any]:
-        return {"dag_id": dag_id, "dag_run_id": run_id, "state": "success"}
+        return {"dag_id": dag_id, "dag_run_id": run_id, "state": found.state}
+
+    @app.get("/api/v2/dags/topic_assessment/dagRuns/{run_id}/taskInstances/{task}/xcomEntries/{key}")
+    def looked(task: str, key: str) -> dict[str, Any]:
+        if (name := f"{task}/{key}") not in found.looked:
+            raise HTTPException(404, "no such XCom")
+        return {"key": key, "value": found.looked[name]}
 
     @app.get("/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/give_order/xcomEntries/{key}")
     def said(key: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def browser(site: Served) -> Iterator[Browser]:
 def page(browser: Browser, site: Served) -> Iterator[Page]:
     """A page for ``on-call``; what the browser complains about fails the test."""
     site.user, site.paused, errors = "on-call", False, list[str]()
+    site.state, site.looked = "success", {}
     site.asked.clear()
     context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]}, accept_downloads=True)
     made = context.new_page()
@@ -56,7 +57,7 @@ def page(browser: Browser, site: Served) -> Iterator[Page]:
     yield made
     context.close()
     # The browser asks for a favicon by itself; refusals, and a server in need, are what tests are about.
-    assert [e for e in errors if not re.search(r"/favicon\.ico|403|502", e)] == []
+    assert [e for e in errors if not re.search(r"/favicon\.ico|403|502|xcomEntries", e)] == []
 
 
 def opened(page: Page, site: Served, path: str) -> Page:
@@ -112,6 +113,7 @@ def test_a_count_that_no_topic_can_have_is_refused_in_words_and_not_sent(page: P
     expect(field).to_be_focused()
     assert site.asked == [] and field.input_value() == count, "what was typed stays as it was typed"
     field.fill("24")
+    expect(found.locator(".said")).to_be_empty()
     begin.click()
     expect(found.locator(".said")).to_contain_text("A run of topic_migration has begun")
     assert site.asked[0][1]["partitions"] == 24
@@ -127,6 +129,51 @@ def test_a_topic_is_looked_at_by_its_name_alone(page: Page, site: Served) -> Non
     assert site.asked == [("topic_assessment", {"source": "invoices", "kafka_conn_id": "kafka_default"})]
     found.get_by_role("button", name="Close").click()
     expect(page.get_by_label("Topic", exact=True)).to_have_value("")
+
+
+def test_a_look_says_how_far_it_is_and_why_it_failed(page: Page, site: Served) -> None:
+    opened(page, site, "start")
+    site.state = "running"
+    page.get_by_label("Topic", exact=True).fill("no-such")
+    found = dialog(page, "Look")
+    found.get_by_role("button", name="Look").click()
+    looks = page.locator("#looks")
+    expect(looks).to_contain_text("The look at no-such is running")
+    found.get_by_role("button", name="Close").click()
+    site.looked = {"check/said": {"cannot": "Topic 'no-such' does not exist on this cluster.", "again": False}}
+    site.state = "failed"
+    said = "The look at no-such failed: Topic 'no-such' does not exist on this cluster. Mend that, then look again."
+    expect(looks).to_contain_text(said)
+    expect(looks.get_by_role("link", name="Its run in Airflow")).to_be_visible()
+    page.reload()
+    expect(looks).to_contain_text(said)
+    looks.get_by_role("button", name="Dismiss").click()
+    expect(looks).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    ("state", "report", "text"),
+    [
+        ("success", None, "The look at clicks is done: its draft is below."),
+        ("failed", {"ok": False, "blocking": ["TS103 error"]}, "A migration by it would be refused: TS103 error"),
+    ],
+)
+def test_a_look_that_leaves_a_draft_says_so(page: Page, site: Served, state: str, report: Any, text: str) -> None:
+    site.state, site.looked = state, {"report/return_value": report} if report else {}
+    opened(page, site, "start")
+    page.get_by_label("Topic", exact=True).fill("clicks")
+    dialog(page, "Look").get_by_role("button", name="Look").click()
+    expect(page.locator("#looks")).to_contain_text(text)
+
+
+def test_a_look_without_a_topic_opens_no_dialog(page: Page, site: Served) -> None:
+    opened(page, site, "start")
+    page.get_by_role("button", name="Look", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("Name the topic first.")
+    expect(page.get_by_label("Topic", exact=True)).to_be_focused()
+    assert page.locator("dialog[open]").count() == 0
+    page.get_by_label("Topic", exact=True).fill("x")
+    expect(page.get_by_text("Name the topic first.")).to_be_hidden()
 
 
 def test_who_may_not_trigger_is_offered_nothing_and_airflow_refuses_what_is_forged(page: Page, site: Served) -> None:

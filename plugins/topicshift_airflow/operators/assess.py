@@ -32,6 +32,9 @@ from topicshift_airflow.runtime import (
 if TYPE_CHECKING:
     from topicshift.ports import EvidenceStore
 
+SAID = "said"
+"""XCom of why a look failed, and whether the task tries again."""
+
 SHOWN = 500
 """Characters of a finding that go into the answer of a task."""
 
@@ -104,24 +107,30 @@ class AssessInput(_Assess):
 
     def execute(self, context: Any) -> Any:
         """Returns the source and the candidate counts for the impact job."""
+        with typed_failures():
+            try:
+                return self._looked(context)
+            except TopicshiftError as error:
+                # A task that fails returns nothing: the page that had it begun tells the reason from this.
+                context["ti"].xcom_push(key=SAID, value={"cannot": one_line(str(error)), "again": error.retryable})
+                raise
+
+    def _looked(self, context: Any) -> dict[str, Any]:
         from topicshift.acts.planning import MEASURED_NEXT, candidates
 
-        with typed_failures():
-            self._draft(context)
-            plan = self.plan(context, None, MEASURED_NEXT)
-            wrong = [f for f in plan.blocking() if f.code[2] in "128"]
-            if plan.source is None or wrong:
-                from topicshift.core.errors import PreflightFailed
+        self._draft(context)
+        plan = self.plan(context, None, MEASURED_NEXT)
+        wrong = [f for f in plan.blocking() if f.code[2] in "128"]
+        if plan.source is None or wrong:
+            from topicshift.core.errors import PreflightFailed
 
-                raise PreflightFailed(
-                    "There is nothing to assess:\n" + "\n".join(f.line() for f in wrong or plan.findings)
-                )
-            wanted = plan.target.partitions if plan.target else plan.source.partitions * 2
-            return {
-                "source": plan.source.name,
-                "kafka_conn_id": plan.spec.kafka_conn_id,
-                "candidates": ",".join(map(str, candidates(plan.source.partitions, wanted))),
-            }
+            raise PreflightFailed("There is nothing to assess:\n" + "\n".join(f.line() for f in wrong or plan.findings))
+        wanted = plan.target.partitions if plan.target else plan.source.partitions * 2
+        return {
+            "source": plan.source.name,
+            "kafka_conn_id": plan.spec.kafka_conn_id,
+            "candidates": ",".join(map(str, candidates(plan.source.partitions, wanted))),
+        }
 
     def _draft(self, context: Mapping[str, Any]) -> None:
         """Leave a first spec of the source as evidence, as ``topicshift init`` writes it.

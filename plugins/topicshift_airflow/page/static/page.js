@@ -85,6 +85,7 @@
       if (focused) main.querySelector(`[data-order="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
       fetchedAt = performance.now();
       tick();
+      showLooks();
     } catch (error) {
       stale(error instanceof TypeError ? "the server does not answer" : error.message);
     }
@@ -122,8 +123,8 @@
     }
     throw Object.assign(new Error(why), { status: answer.status });
   };
-  const xcom = async (at, key) => {
-    try { return (await api(`${at}/taskInstances/give_order/xcomEntries/${key}`)).value; } catch { return null; }
+  const xcom = async (at, key, task = "give_order") => {
+    try { return (await api(`${at}/taskInstances/${task}/xcomEntries/${key}`)).value; } catch { return null; }
   };
   const parsed = (value) => (typeof value === "string" ? JSON.parse(value) : value);
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -176,6 +177,63 @@
     }
   };
 
+  // Looks that this browser has had begun: how far each is, until its draft stands on the page, or why there is none.
+  const LOOKS = "topicshift-looks";
+  const kept = () => {
+    try { return JSON.parse(sessionStorage.getItem(LOOKS)) || []; } catch { return []; }
+  };
+  const keep = (looks) => { sessionStorage.setItem(LOOKS, JSON.stringify(looks)); showLooks(); };
+  const showLooks = () => {
+    const place = document.getElementById("looks");
+    if (!place) return;
+    place.replaceChildren(...kept().map((look) => {
+      const part = document.createElement("div");
+      part.className = "said";
+      say(part, [look.line, look.bad ? "bad-text" : ""]);
+      runLink(part, ASSESS, look.run);
+      if (look.over) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.dataset.dismiss = look.run;
+        button.textContent = "Dismiss";
+        part.lastChild.append(" ", button);
+      }
+      return part;
+    }));
+  };
+  const ASSESS = "topic_assessment";
+  const outcome = async (look, at, state) => {
+    const said = parsed(await xcom(at, "said", "check")) || {};
+    if (!["success", "failed"].includes(state)) {
+      const why = said.again ? `; the last try failed: ${said.cannot}` : "";
+      return { line: `The look at ${look.topic} is ${state}${why} …` };
+    }
+    if (state === "success") return { line: `The look at ${look.topic} is done: its draft is below.`, over: true };
+    const found = said.cannot ? null : parsed(await xcom(at, "return_value", "report"));
+    if (found) {
+      const why = (found.blocking || []).join(" ");
+      return { line: `The look at ${look.topic} is done: its draft is below. A migration by it would be refused: ${why}`, over: true, bad: true };
+    }
+    const why = said.cannot || "the log of its tasks says why.";
+    return { line: `The look at ${look.topic} failed: ${why} Mend that, then look again.`, over: true, bad: true };
+  };
+  const follow = async () => {
+    for (const look of kept().filter((one) => !one.over)) {
+      const at = `dags/${ASSESS}/dagRuns/${encodeURIComponent(look.run)}`;
+      let now;
+      try {
+        now = await outcome(look, at, (await api(at)).state);
+      } catch (error) {
+        const why = error instanceof TypeError ? "Airflow does not answer" : error.message;
+        now = { line: `Whether the look at ${look.topic} goes on is not known: ${why}.`, bad: true, over: error.status === 404 };
+      }
+      keep(kept().map((one) => (one.run === look.run ? { topic: one.topic, run: one.run, ...now } : one)));
+      if (now.over) refresh();
+    }
+    setTimeout(follow, 2000);
+  };
+  if (document.getElementById("looks")) { showLooks(); follow(); }
+
   // A run with the values of a draft, or of the fields that data-from names; what the form itself holds comes last.
   const valuesOf = (form) => {
     const conf = JSON.parse(form.dataset.conf);
@@ -189,7 +247,6 @@
   const start = async (form) => {
     const dag = form.elements.dag?.value || form.dataset.start, place = form.querySelector(".said");
     const submit = form.querySelector("[type=submit]"), conf = valuesOf(form);
-    if ("source" in conf && !conf.source) { say(place, ["Name the topic first.", "bad-text"]); return; }
     const count = form.elements.partitions;
     if (count && !count.checkValidity()) {
       const most = Number(count.max).toLocaleString("en"), given = count.value === "" ? "This" : count.value;
@@ -205,6 +262,7 @@
       say(place, ["Asking Airflow …"]);
       const run = (await api(`dags/${dag}/dagRuns`, { logical_date: null, conf })).dag_run_id;
       done = true;
+      if (dag === ASSESS) keep([...kept().filter((one) => one.topic !== conf.source), { topic: conf.source, run, line: `The look at ${conf.source} begins …` }]);
       for (const pair of (form.dataset.from || "").split(" ").filter(Boolean)) {
         const field = document.getElementById(pair.split("=")[1]);
         field.value = field.defaultValue; // so that the page refreshes itself again
@@ -238,6 +296,11 @@
 
   const open = (dialog) => {
     if (!dialog) return;
+    const needed = document.getElementById(dialog.dataset.needs), missing = needed?.parentElement.parentElement.querySelector(".missing");
+    if (missing) {
+      missing.hidden = needed.value.trim() !== "";
+      if (!missing.hidden) { needed.focus(); return; }
+    }
     for (const echo of dialog.querySelectorAll("[data-echo]")) echo.textContent = document.getElementById(echo.dataset.echo).value.trim() || "a topic";
     dialog.showModal();
   };
@@ -246,8 +309,14 @@
     if (!button) return;
     if (button.dataset.order) open(document.getElementById(button.dataset.order));
     else if ("close" in button.dataset) { button.closest("dialog").close(); refresh(); }
+    else if (button.dataset.dismiss) keep(kept().filter((one) => one.run !== button.dataset.dismiss));
     else if ("look" in button.dataset) give(button.form, true);
     else if (button.dataset.earlier) earlier(button);
+  });
+  document.addEventListener("input", (event) => {
+    const place = event.target.closest("dialog")?.querySelector(".said"); // an error is of what was typed before
+    if (place?.querySelector(".bad-text") && !event.target.form.querySelector("button:disabled")) place.replaceChildren();
+    if (event.target.value.trim()) for (const missing of main.querySelectorAll(".missing")) missing.hidden = true;
   });
   document.addEventListener("submit", (event) => {
     const { give: order, start: dag } = event.target.dataset;
