@@ -18,6 +18,7 @@ from sqlalchemy import event as sql_event
 from tests.unit.page_world import REQUIRED, drain_progress, keep, publish, renamed
 from tests.unit.world import SOURCE, TARGET, World
 
+from topicshift.acts.finish import fail_unbegun
 from topicshift.acts.orders import pause
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.snapshots import Snapshots
@@ -378,3 +379,55 @@ def test_migrations_that_nobody_wrote_to_are_not_read_again(journal: SqlJournal,
 
 def _and(steps: Any, row: Any, trail: Any) -> tuple[Any, Any, Any]:
     return row, steps, trail
+
+
+# ------------------------------------------------------------------------------------------------- after the end
+
+
+def aborted(until: Step) -> World:
+    """A migration that came so far and was rolled back a while later, with the way back as the spec accepts it."""
+    world = World(approvals=REQUIRED)
+    world.answer(world.asks())
+    world.advance(until=until)
+    world.clock.advance(500)
+    world.answer(world.asks(wanted="rollback"))
+    world.advanced(wanted="rollback")
+    return world
+
+
+def test_no_step_goes_on_after_the_end_and_an_undone_one_shows_how_long_it_was_in_effect() -> None:
+    world = aborted(Step.CREATE_TARGET)
+    before = page(world)["timeline"]
+    world.clock.advance(3600)
+    after = page(world)["timeline"]
+    assert after == before
+    made = next(s for s in after if s["step"] == "create_target")
+    assert (made["state"], made["took_s"]) == ("undone", None) and 500 <= made["held_s"] < 600
+
+
+def test_a_plan_that_failed_takes_no_longer_than_its_migration() -> None:
+    world = World()
+    world.clock.advance(4)
+    fail_unbegun(world.context(), world.context().record())
+    world.clock.advance(3600)
+    seen = page(world)
+    plan = seen["timeline"][0]
+    assert (plan["step"], plan["state"], round(plan["took_s"])) == ("plan", "not_finished", 4)
+    assert seen["step"] is None and not [s for s in seen["timeline"] if s["state"] == "running"]
+    assert (seen["rollback"]["why"], seen["rollback"]["does"]) == (
+        "it has ended before anything was changed, so there is nothing to take back",
+        "",
+    )
+
+
+def test_nothing_is_drawn_of_later_than_the_end_and_nothing_is_forecast() -> None:
+    world = aborted(Step.CREATE_TARGET)
+    end = world.clock.now().timestamp()
+    row = {"group": "ledger-g", "lag": 7, "rate": 50.0, "seconds_left": 0.15, "alarm": "stuck", "alarm_text": "x"}
+    late = {"group": "fraud-g", "lag": 7, "series": [[end + 3, 7]]}
+    gate = {"at": end + 900, "groups": [row | {"series": [[end - 9, 400], [end - 3, 20], [end + 900, 7]]}, late]}
+    for name in ("gate_progress.json", "drain_progress.json"):
+        (shown,) = page(world, data={name: json.dumps(gate).encode()})["lag"]
+        assert (shown["lag"], shown["seconds_left"], shown["alarm"], shown["alarm_text"]) == (20, None, "", "")
+        assert shown["chart"]["seconds"] == 6 and not shown["chart"]["forecast"]
+        assert datetime.fromisoformat(shown["seen_at"]).timestamp() <= end + 1

@@ -245,12 +245,16 @@ def _rollback(record: Record, admin: ClusterAdmin | None, dead: str | None, late
     from topicshift.core.engine.back import rollback_type
     from topicshift.core.engine.view import Unknown, View
     from topicshift.core.engine.words import MigrationState, Row
+    from topicshift.core.page.seen import nothing_goes_back
 
     if record.state is MigrationState.ROLLED_BACK:
         done = record.step(Row.ROLLBACK)
         return {"type": done.data.get("type", "free") if done is not None else "free", "why": "it was rolled back"}
     if record.policy.rehearsal and record.over:
         return {"type": "free", "why": "it was a rehearsal, and has moved nothing"}
+    ended = nothing_goes_back(record)
+    if ended:
+        return {"type": "free", "why": ended}
     if admin is None and record.state is not MigrationState.RETIRED:
         return {"type": None, "why": _NOT_ASKED}
     source: SourceFact | Unknown = Unknown(dead or "it was not asked")

@@ -131,8 +131,9 @@ def _state(one: dict[str, Any]) -> str:
 
 
 def _styled(step: str, mark: Mark | str) -> str:
-    style = {"done": "green", "running": "bold yellow", "undoing": "bold red", "undone": "magenta", "waiting": "dim"}
-    sign = {"done": "✓", "running": "▶", "undoing": "✗", "undone": "↩", "waiting": "·"}
+    style = {"done": "green", "running": "bold yellow", "undoing": "bold red", "undone": "magenta"}
+    style |= {"waiting": "dim", "not_finished": "dim"}
+    sign = {"done": "✓", "running": "▶", "undoing": "✗", "undone": "↩", "waiting": "·", "not_finished": "✗"}
     return f"[{style[mark]}]{sign[mark]} {step}[/]"
 
 

@@ -17,6 +17,8 @@ class Mark(StrEnum):
     DONE = "done"
     UNDOING = "undoing"
     UNDONE = "undone"
+    NOT_FINISHED = "not_finished"
+    """It was begun, and its migration has ended before it."""
 
 
 _OF_STATE: Mapping[StepState | None, Mark] = {
@@ -29,7 +31,8 @@ _OF_STATE: Mapping[StepState | None, Mark] = {
 
 
 def marks(record: Record) -> dict[Step, Mark]:
-    """How far each step is, in the order of this migration. At most one step that was not begun counts as running."""
+    """How far each step is, in the order of this migration. At most one step that was not begun counts as running, and
+    none of a migration that has ended."""
     order = (*ORDER[record.policy.cutover], Step.RETIRE)
     found = {step: _mark(record, step) for step in order}
     if record.state is MigrationState.OPEN and Mark.UNDONE not in found.values():
@@ -38,6 +41,9 @@ def marks(record: Record) -> dict[Step, Mark]:
                 found[step] = Mark.RUNNING
             if found[step] is not Mark.DONE:
                 break
+    if record.over:
+        under_way = (Mark.RUNNING, Mark.UNDOING)
+        found = {step: Mark.NOT_FINISHED if mark in under_way else mark for step, mark in found.items()}
     return found
 
 

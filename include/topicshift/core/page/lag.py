@@ -66,12 +66,30 @@ def _group(group: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def groups(progress: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What :func:`series_of` has of each group, with when it was seen and a chart of its lag."""
+def groups(progress: Mapping[str, Any], over: datetime | None = None) -> list[dict[str, Any]]:
+    """What :func:`series_of` has of each group, with when it was seen and a chart of its lag.
+
+    ``over``: when its migration has ended. Nothing is drawn of later than that, and nothing is forecast.
+    """
+    if over is not None:
+        progress = _until(progress, over)
     return [
         {**group, "seen_at": progress["at"], "chart": _chart(group["series"], group["seconds_left"])}
         for group in progress["groups"]
     ]
+
+
+def _until(progress: Mapping[str, Any], over: datetime) -> dict[str, Any]:
+    found = list[dict[str, Any]]()
+    for group in progress["groups"]:
+        series = [(at, lag) for at, lag in group["series"] if at <= over.timestamp()]
+        cut = len(series) < len(group["series"])
+        if cut and not series:
+            continue
+        last = max(series)[1] if cut else group["lag"]
+        none = {"rate": None, "seconds_left": None, "sure": "", "alarm": "", "alarm_text": ""}
+        found.append({**group, **none, "series": series, "lag": last})
+    return {**progress, "at": min(progress["at"], over) if progress["at"] is not None else None, "groups": found}
 
 
 def _chart(points: list[tuple[float, float]], left: float | None) -> dict[str, Any] | None:

@@ -62,8 +62,10 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
     looked = seen(sources.acts)
     people = participants(record, looked)
     plan, gate = _object(sources.data.get("plan.json")), lag.series_of(sources.data.get(GATE))
-    drains = [g for n in sorted(sources.data) if is_progress(n) for g in lag.groups(lag.series_of(sources.data[n]))]
-    before = [] if drains else lag.groups(gate)
+    over = datetime.fromisoformat(row.updated_at) if record.over else None
+    names = [n for n in sorted(sources.data) if is_progress(n)]
+    drains = [g for n in names for g in lag.groups(lag.series_of(sources.data[n]), over)]
+    before = [] if drains else lag.groups(gate, over)
     made = entry(found, now)
     return {
         **made,
@@ -73,7 +75,7 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "cutover": record.policy.cutover.value,
         "plan_hash": row.plan_hash,
         "epoch": row.epoch,
-        "timeline": timeline(record, found.steps, row.created_at, sources.usual, now),
+        "timeline": timeline(record, found.steps, row.created_at, sources.usual, over or now),
         "signals": [_plain(asdict(s)) for s in signals(record, looked, people, drains, gate)],
         "freeze": _freeze(found, made["freeze"]),
         "questions": _questions(record),

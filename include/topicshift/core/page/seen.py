@@ -129,6 +129,9 @@ def way_back(record: Record, found: Seen) -> WayBack:
         return WayBack("drain_back", "it is under way", _does("drain_back", record))
     if record.policy.rehearsal and record.over:
         return WayBack("free", "it was a rehearsal, and has moved nothing", "")
+    ended = nothing_goes_back(record)
+    if ended:
+        return WayBack("free", ended, "")
     if record.state is MigrationState.RETIRED:
         return WayBack("forward_only", "the source was deleted", "")
     if not record.in_effect(Row.SWITCH_PRODUCERS):
@@ -146,6 +149,17 @@ def way_back(record: Record, found: Seen) -> WayBack:
     )
     kind, why = rollback_type(view)
     return WayBack(kind, why, _does(kind, record), target.at)
+
+
+def nothing_goes_back(record: Record) -> str:
+    """Why a migration that has failed and ended has nothing to take back; empty where there is something, or may be."""
+    if record.state is not MigrationState.FAILED or not record.over or record.in_effect(Row.FREEZE):
+        return ""
+    if record.step(Row.CREATE_TARGET) is None:
+        return "it has ended before anything was changed, so there is nothing to take back"
+    if not record.in_effect(Row.CREATE_TARGET) and not record.in_effect(Row.SWITCH_PRODUCERS):
+        return "it has ended, and everything that it did was put back"
+    return ""
 
 
 def _does(kind: str | None, record: Record) -> str:

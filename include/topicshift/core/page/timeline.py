@@ -89,23 +89,28 @@ def _of_this_way(record: Record, name: str) -> bool:
 def timeline(
     record: Record, rows: Sequence[StepRow], began_at: str, expected: Mapping[Step, float], now: datetime
 ) -> list[dict[str, Any]]:
-    """The steps in their order, as plain values; times in seconds. ``began_at``: when the migration was claimed."""
+    """The steps in their order, as plain values; times in seconds. ``began_at``: when the migration was claimed.
+
+    ``now``: this moment, or the end of a migration that has ended: no step of it goes on after that. ``took_s`` is how
+    long a step took, or has been under way; ``held_s`` is how long one was in effect that was undone.
+    """
     found, states = spans([row for row in rows if _of_this_way(record, row.step)]), marks(record)
     out = []
     for step, mark in states.items():
         began, ended = found.get(step, (None, None))
         if step is Step.PLAN:
             began = _time(began_at)
-        over = mark in (Mark.DONE, Mark.UNDONE)
-        until = (ended if over else now) if began is not None else None
-        took = (until - began).total_seconds() if began is not None and until is not None else None
+        own_end = mark in (Mark.DONE, Mark.UNDONE)
+        until = (ended if own_end else now) if began is not None else None
+        took = max(0.0, (until - began).total_seconds()) if began is not None and until is not None else None
         doc = STEPS[step]
         out.append(
             {
                 "step": step.value,
                 "state": mark.value,
                 "began_at": began.isoformat() if began is not None else None,
-                "took_s": max(0.0, took) if took is not None and mark is not Mark.WAITING else None,
+                "took_s": took if mark not in (Mark.WAITING, Mark.UNDONE) else None,
+                "held_s": took if mark is Mark.UNDONE else None,
                 "usual_s": expected.get(step),
                 "what": doc.what,
                 "proof": doc.proof,
