@@ -480,6 +480,27 @@ KEPT: dict[str, Scenario] = {
         (Mood(2.0),),
         "auto",
     ),
+    "the source is made again at the switch, and a person starts the producer on the target": Scenario(
+        1,
+        Shape(
+            target_partitions=4,
+            producers=1,
+            instances=(2,),
+            members=(2, 1),
+            budget_s=30,
+            manual_producers=1,
+            manual_groups=1,
+        ),
+        hands=(Hand("source_remade", 0.0, "switch_producers"),),
+        moods=(
+            Mood(4.047, "yes", True),
+            Mood(6.6985),
+            Mood(2.3385),
+            Mood(3.2095),
+            Mood(3.27947),
+            Mood(4.993, "yes", True),
+        ),
+    ),
     "a super user writes between the last look at the source and the end": Scenario(
         8722,
         Shape(

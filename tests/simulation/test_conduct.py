@@ -222,6 +222,13 @@ def test_a_planted_violation_is_caught(rule: str, lines: list[Line], start: dict
 CLOSED = {"state": "failed", "why": "it does not go on", "closed": True}
 
 
+def test_a_switched_freeze_whose_resume_is_called_off_begins_no_new_time() -> None:
+    called_off = [row(20.0, "freeze", "undoing"), row(21.0, "freeze", "intended")]
+    lines = [*PREPARED, BEGUN, row(15.0, *SWITCH), *called_off]
+    assert "freezes_end_in_time" not in judge(*lines)
+    assert "freezes_end_in_time" in judge(*lines[:-1], row(20.5, "switch_producers", "undone"), lines[-1])
+
+
 def test_a_migration_that_has_to_be_closed_though_nothing_else_went_wrong_is_caught() -> None:
     asked, gone = hand(10.0, "rollback_asked"), hand(9.0, "commits_expired", "outsider")
     pointed, back = row(11.0, "switch_producers", "intended"), row(12.0, "rollback")

@@ -28,14 +28,19 @@ WATCH_S = 60.0 + 2 * END_SLACK_S
 
 
 def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
-    """A freeze that nothing disturbs is switched, or resumed on the source, within its budget."""
-    begun: dict[str, float] = {}
+    """A freeze that nothing disturbs is switched, or resumed on the source, within its budget.
+
+    One that is switched begins no new time where a resume is called off: from the switch on no timer resumes.
+    """
+    begun, switched = dict[str, float](), set[str]()
     for e in facts.deeds:
         if e.what == "end":
             rows = list(begun)
         elif e.what == "row" and e["step"] in ("freeze", "switch_producers"):
-            if (e["step"], e["state"]) == ("freeze", "intended"):
-                begun[e["migration"]] = e.at
+            if e["step"] == "switch_producers":
+                (switched.discard if e["state"] == "undone" else switched.add)(e["migration"])
+            elif e["state"] == "intended":
+                begun |= {} if e["migration"] in switched else {e["migration"]: e.at}
                 continue
             rows = [e["migration"]]
         else:
