@@ -501,6 +501,13 @@ KEPT: dict[str, Scenario] = {
             Mood(4.993, "yes", True),
         ),
     ),
+    "a freeze that began in its window is resumed long after that has closed": Scenario(
+        15011,
+        Shape(target_partitions=4, instances=(1,), members=(1,), resets=("earliest",), window=WINDOWS[1]),
+        hands=(Hand("consumer_stall", 0.11340147659808296, "fence", 62.21516025083994),),
+        moods=(Mood(5.0),),
+        approvals="auto",
+    ),
     "a super user writes between the last look at the source and the end": Scenario(
         8722,
         Shape(

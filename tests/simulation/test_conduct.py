@@ -328,6 +328,8 @@ def test_a_freeze_in_its_window_and_a_missed_one_that_is_put_back_are_not_blamed
     assert judge(opened, armed, WAITS, loose, **MISSED) == set()
     assert judge(opened, armed, WAITS, windows=[(0.0, 20.0), (60.0, 400.0)]) == set(), "the next one has opened"
     assert judge(opened, armed, **MISSED) == set(), "nobody was there to look"
+    frozen, resumed = row(6.0, "freeze", "intended"), row(75.0, "freeze", "undone")
+    assert "missed_windows_leave_nothing" not in judge(opened, armed, frozen, WAITS, resumed, **MISSED)
     assert judge(opened, armed, WAITS, hand(9.0, "run_paused"), **MISSED) == set(), "somebody took the run away"
 
 

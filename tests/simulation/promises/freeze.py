@@ -183,7 +183,8 @@ def begins_in_its_window(facts: Facts) -> Iterator[Violation]:
 def missed_windows_leave_nothing(facts: Facts) -> Iterator[Violation]:
     """A window that closes before a freeze began leaves nobody armed, and the retention as it was, until the next.
 
-    Where its run stands, and nobody looks at it, that waits for whoever goes on with it.
+    Where its run stands, and nobody looks at it, that waits for whoever goes on with it; so it does in a freeze that
+    began in time, until that is resumed.
     """
     windows = facts.start.get("windows") or ()
     if any(e.what in ("fault", "killed") for e in facts.deeds) or any(h.who == "person" for h in facts.hands):
@@ -192,7 +193,9 @@ def missed_windows_leave_nothing(facts: Facts) -> Iterator[Violation]:
         at = last + MISSED_S
         if facts.end is None or at > facts.end.at or any(o <= at and last < c for o, c in windows):
             continue
-        looks = [e.at for e in facts.deeds if e.what == "note" and e["kind"] == "waits" and last < e.at < at - LOOK_S]
+        ends = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "freeze" and e.at <= at]
+        since = max(last, *ends[-1:], 0.0)
+        looks = [e.at for e in facts.deeds if e.what == "note" and e["kind"] == "waits" and since < e.at < at - LOOK_S]
         rows = {e["step"]: e["state"] for e in facts.deeds if e.what == "row" and e.at <= at}
         state = [e["state"] for e in facts.deeds if e.what == "state" and e.at <= at]
         if state[-1:] != ["open"] or rows.get("freeze", "undone") != "undone":
