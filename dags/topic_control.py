@@ -25,7 +25,9 @@ with DAG(
             description_md=WHICH_MIGRATION,
         ),
         "order": Param("pause", type="string", enum=list(ORDERS), title="Order", description="What is to happen."),
-        "reason": Param("", type="string", title="Reason", description="Why, for the audit trail."),
+        "reason": Param(
+            "", type="string", title="Reason", description="Why, for the audit trail. An abort and a close need one."
+        ),
         "until": Param(
             None,
             type=["null", "string"],

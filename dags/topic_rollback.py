@@ -22,7 +22,11 @@ with DAG(
             minLength=1,
             title="Migration",
             description_md=WHICH_MIGRATION,
-        )
+        ),
+        "reason": Param("", type="string", title="Reason", description="Why, for the audit trail."),
+        "only_say": Param(
+            False, type="boolean", title="Only say", description="Say what it would do, and change nothing."
+        ),
     },
     tags=["topicshift", "kafka"],
 ) as dag:

@@ -53,7 +53,7 @@ def test_after_the_switch_everybody_goes_back_and_nothing_is_lost(
         }
         Run.start(api, dag_id, values).wait("success")
         works()
-        back = Run.start(api, "topic_rollback", {"migration": source})
+        back = Run.start(api, "topic_rollback", {"migration": source, "reason": "a test"})
         shown = back.answer("roll_back")
         assert "(drain_back)" in shown["subject"] and f"`{target}` keeps its records" in shown["body"]
         back.wait("success")

@@ -79,7 +79,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         assert life.frozen()[0] == ["sent-checkout-0"]
         assert admin.topic(target) is not None
         assert {a.principal for a in admin.acls() - acls if a.permission == "DENY"} == {"User:legacy"}
-        refused = Run.start(api, "topic_rollback", {"migration": source}).wait("failed")
+        refused = Run.start(api, "topic_rollback", {"migration": source, "reason": "a test"}).wait("failed")
         assert "still running" in refused.log("observe")
         api.set_run_state("topic_migration", run.run_id, "failed")
         marked = time.monotonic()
@@ -87,7 +87,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         took = time.monotonic() - marked
         print(f"producers resumed on the source {took:.1f} s after the run was marked")
         assert took < RESUMED_WITHIN_S
-        back = Run.start(api, "topic_rollback", {"migration": source})
+        back = Run.start(api, "topic_rollback", {"migration": source, "reason": "a test"})
         shown = back.answer("roll_back")
         assert "(free)" in shown["subject"] and "nothing was ever written to the target" in shown["body"]
         back.wait("success")
@@ -99,7 +99,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
         assert trail_is_intact(journal, row.migration_id)
         sent = life.counts()["sent"]
         until(lambda: life.counts()["sent"] > sent, "records that are sent after the rollback")
-        again = Run.start(api, "topic_rollback", {"migration": row.migration_id}).wait("failed")
+        again = Run.start(api, "topic_rollback", {"migration": row.migration_id, "reason": "a test"}).wait("failed")
         assert "rolled back already" in again.log("observe")
         life.finish()
     finally:

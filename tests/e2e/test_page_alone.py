@@ -204,7 +204,7 @@ def test_late_records_are_replayed_by_name_from_the_page(page: Page, site: Serve
     expect(found).to_contain_text("2 records that came to invoices too late for ledger-g go to invoices-v2")
     expect(found).to_contain_text("invoices[1] offset 10")
     found.get_by_role("button", name="Look first").click()
-    expect(found.locator(".said")).to_contain_text("It would: ")
+    expect(found.locator(".said")).to_contain_text("What would happen now, by what the cluster shows:nothing new")
     found.get_by_label("Only these").fill("1:11")
     found.get_by_label("Why").fill("a payment")
     found.get_by_role("button", name="Replay late records").click()
@@ -224,6 +224,31 @@ def test_a_migration_is_closed_from_the_page_and_what_is_left_is_said(page: Page
     expect(found.locator(".said")).to_contain_text("Left to do by hand: topic orders-v2 was made for this migration")
     ((dag, conf),) = site.asked
     assert (dag, conf["order"], conf["reason"]) == ("topic_control", "close", "not today") and "records" not in conf
+
+
+@pytest.mark.parametrize(
+    ("which", "label"), [("asking", "Abort"), ("asking", "Close the migration"), ("done", "Roll back")]
+)
+def test_who_ends_or_rolls_back_says_why(page: Page, site: Served, which: str, label: str) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids[which]}"), label)
+    act = found.get_by_role("button", name=label, exact=True)
+    act.click()
+    expect(found.locator(".said")).to_have_text("Say why first, for whoever reads the audit trail. Nothing was done.")
+    expect(found.get_by_label("Why")).to_be_focused()
+    assert site.asked == []
+    found.get_by_label("Why").fill("only trying")
+    act.click()
+    expect(found.get_by_role("link", name="Its run in Airflow")).to_be_visible()
+    assert site.asked[0][1]["reason"] == "only trying"
+
+
+def test_roll_back_names_its_type_and_can_be_looked_at_first(page: Page, site: Served) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['done']}"), "Roll back")
+    expect(found).to_contain_text(re.compile(r"(free|drain_back|forward_only), as the engine saw the cluster last"))
+    found.get_by_role("button", name="Look first").click()
+    expect(found.locator(".said")).to_contain_text("by what the cluster shows:drain_back: the target holds records")
+    ((dag, conf),) = site.asked
+    assert (dag, conf["only_say"]) == ("topic_rollback", True)
 
 
 def test_a_freeze_is_postponed_to_the_time_that_a_person_gives(page: Page, site: Served) -> None:

@@ -7,18 +7,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from tests.unit.airflow_world import Airflow
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts import orders
 from topicshift.acts.advance import Asking, Done, Waiting
-from topicshift.core.engine.words import Ask, Row, Step
+from topicshift.core.engine.need import need
+from topicshift.core.engine.words import Ask, MigrationState, Row, Step
 from topicshift.core.errors import Refused, Unreadable
 from topicshift.core.policy.model import Installation
 from topicshift.core.spec.windows import next_start
+from topicshift_airflow.operators import end
 from topicshift_airflow.operators import orders as operators
 from topicshift_airflow.operators.advance import AdvanceOperator
+from topicshift_airflow.operators.end import ObserveRollback, RollBack
 from topicshift_airflow.operators.orders import GiveOrder
 from topicshift_airflow.triggers.journal import RowTrigger
 
@@ -340,3 +343,45 @@ def test_an_abort_on_a_way_back_says_yes_for_nobody_who_stops_producers_by_hand(
     outcome = orders.abort(w.context(), "x", 60.0)
     assert isinstance(outcome, Asking) and outcome.ask is Ask.STOP_BY_HAND
     assert [e for e in w.events("approved") if e["act"] == Ask.STOP_BY_HAND.value][1:] == [], "of the way forward alone"
+
+
+# --------------------------------------------------------------------------------------------------- with a reason
+
+
+def test_an_abort_and_a_close_without_a_reason_are_refused_as_on_the_command_line(airflow: Airflow) -> None:
+    airflow.world.advance(until=Step.CREATE_TARGET)
+    for name in ("abort", "close"):
+        with pytest.raises(AirflowFailException, match="reason: it is empty"):
+            order(airflow, name, reason="  ")
+        order(airflow, name, reason="", only_say=True)
+    assert airflow.world.events("abort") == [] and airflow.world.record().state is MigrationState.OPEN
+
+
+def test_who_aborted_and_why_is_in_the_words_of_the_state(airflow: Airflow) -> None:
+    airflow.world.advance(until=Step.CREATE_TARGET)
+    order(airflow, "abort", reason="the wrong topic")
+    world = airflow.world
+    found = need(world.record(), "x", world.journal.events(world.claim.migration_id), world.clock.now())
+    assert found.what == "nothing: aborted by kim: the wrong topic"
+
+
+def test_a_rollback_is_looked_at_first_says_why_and_is_written_down_once(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = airflow.world
+    world.advance(until=Step.CREATE_TARGET)
+    monkeypatch.setattr(end, "find_migration", lambda _: world.journal.find()[-1])
+    monkeypatch.setattr(end, "owner_alive", lambda _: False)
+    monkeypatch.setattr(end, "owner_of", lambda _: "topic_rollback/x")
+    airflow.triggered_by = "kim"
+    look, act = ObserveRollback(task_id="observe"), RollBack(task_id="roll_back")
+    with pytest.raises(AirflowSkipException):
+        airflow.run(look, params={"migration": SOURCE, "only_say": True})
+    assert airflow.pushed["said"]["type"] == "free" and airflow.pushed["said"]["would"][0].startswith("free: ")
+    params = {"migration": SOURCE, "reason": ""}
+    with pytest.raises(AirflowFailException, match="reason: it is empty"):
+        airflow.run(look, params=params)
+    assert airflow.run(look, params={**params, "reason": "too slow"})["type"] == "free"
+    airflow.run(act, params={**params, "reason": "too slow"})
+    (told,) = world.events("rollback_ordered")
+    assert told == {"reason": "too slow", "by": "user:kim"}

@@ -379,7 +379,7 @@ def _one(name: str) -> dict[str, Any]:
         "questions": [{"ask": name, "subject": name, "until": name, "asked_at": name}],
         "signals": [{"signal": name, "observed": name, "wanted": name, "good": False, "at": None}],
         "orders": [{"order": name, "label": name, "dag_id": name, "does": [name], "cannot": name, "looks": True,
-                    "may": True, "grave": False}],
+                    "may": True, "grave": False, "reasoned": True}],
         "watch": [{"code": name, "level": name, "seen": name, "do": name, "since": name, "subject": name}],
         "answers": [{"at": name, "by": name, "said": name, "ask": name, "of": name, "about": {name: name}}],
         "trail": [{"seq": 2, "at": name, "actor": name, "did": name, "what": name, "tone": "bad"}],

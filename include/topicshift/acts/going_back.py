@@ -32,8 +32,11 @@ class WayBack(Prospect):
         return {"type": self.kind, "why": self.why, **super().values()}
 
 
-def way_back(ctx: MigrationContext, record: Record) -> WayBack:
-    """The type of rollback that holds now, live, with what it would do and why it cannot."""
+def way_back(ctx: MigrationContext, record: Record, *, asks: bool = False) -> WayBack:
+    """The type of rollback that holds now, live, with what it would do and why it cannot.
+
+    ``asks``: the caller asks a person by itself, so that whose yes counts is no matter here.
+    """
     name = record.migration_id
     held = ctx.record_as_held()
     begun = held.step(Row.ROLLBACK)
@@ -50,7 +53,7 @@ def way_back(ctx: MigrationContext, record: Record) -> WayBack:
         return WayBack((), f"Which way back holds cannot be told: {why}.", unknown=True, why=why)
     if kind not in ROLLBACK_TYPES:
         return WayBack((), f"{name} cannot go back ({kind}): {why}.", kind=kind, why=why)
-    if not_here:
+    if not_here and not asks:
         cannot = f"A yes to a rollback is not counted from here: {not_here}. It is asked by topic_rollback."
         return WayBack((), cannot, kind=kind, why=why)
     does = [f"{kind}: {why}"]

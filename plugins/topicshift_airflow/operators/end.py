@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import HITLOperator  # noqa: TID253 - 0.03 s, all of it from airflow.sdk
 from airflow.sdk import BaseOperator
@@ -14,6 +14,7 @@ from topicshift.core.errors import NotCounted, OwnershipLost, Refused, SpecError
 from topicshift_airflow.airflow_api import show
 from topicshift_airflow.links import LINKS
 from topicshift_airflow.operators.advance import RETRIES, AdvanceOperator, asked, record
+from topicshift_airflow.operators.orders import SAID, reason_of
 from topicshift_airflow.questions import Question
 from topicshift_airflow.runtime import (
     find_migration,
@@ -27,6 +28,7 @@ from topicshift_airflow.runtime import (
 if TYPE_CHECKING:
     from topicshift.acts.advance import Done, Waiting
     from topicshift.acts.context import MigrationContext
+    from topicshift.core.engine.view import Record
     from topicshift.ports import MigrationRow
 
 
@@ -95,8 +97,11 @@ class ObserveRollback(BaseOperator):
                 raise Refused(f"{row.migration_id} was a rehearsal: it has moved nothing, and left nothing behind.")
             if row.state == "rolled_back":
                 raise Refused(f"{row.migration_id} was rolled back already; there is nothing to do.")
+            params = context["params"]
             with open_context(context, row.migration_id, take_over=False) as ctx:
                 record = ctx.refresh()
+                if params.get("only_say"):
+                    self._say(ctx, record, context)
                 if record.mirrored:
                     require_ended(row, context, "drain_back")
                     return self._told(row.migration_id, "drain_back", "it is under way, and goes on")
@@ -108,7 +113,23 @@ class ObserveRollback(BaseOperator):
                 raise Unreadable(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed.")
             # Nobody is told to fail a healthy run for a way back that is not there.
             require_ended(row, context, kind)
+            reason_of(params, needed=True)
             return self._told(row.migration_id, kind, why)
+
+    def _say(self, ctx: MigrationContext, record: Record, context: Any) -> NoReturn:
+        """Say what a rollback would do now, as ``topicshift rollback --what``; the run ends here, skipped."""
+        from topicshift.acts.going_back import way_back
+
+        found = way_back(ctx, record, asks=True).values()
+        if not found["cannot"]:
+            try:
+                require_ended(ctx.row, context, found["type"])
+            except Refused as error:
+                found["cannot"] = str(error)
+        for line in (*found["would"], *([found["cannot"]] if found["cannot"] else [])):
+            self.log.info("%s: %s", ctx.row.migration_id, line)
+        context["ti"].xcom_push(key=SAID, value={"migration": ctx.row.migration_id, **found})
+        raise AirflowSkipException("It was only asked what a rollback would do. Nothing was changed.")
 
     def _told(self, migration: str, kind: str | None, why: str) -> dict[str, Any]:
         self.log.info("%s: %s: %s", migration, kind, why)
@@ -118,8 +139,23 @@ class ObserveRollback(BaseOperator):
 class RollBack(ReportingOperator):
     """Put everything back on the source, by the type of rollback that holds and that a person has accepted."""
 
+    reason = ""
+    """Why it was ordered; empty once this task has waited, as it is written down by then."""
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(wanted="rollback", **kwargs)
+
+    def execute(self, context: Any) -> Any:
+        """Write down who ordered it and why, and go back."""
+        self.reason = reason_of(context["params"], needed=False)
+        return super().execute(context)
+
+    def before(self, ctx: MigrationContext) -> None:
+        """The order, in the audit trail."""
+        begun = ctx.refresh()
+        if self.reason and not begun.mirrored and not begun.begun(Row.ROLLBACK):
+            by = f"user:{ctx.triggered_by}" if ctx.triggered_by else ctx.actor
+            ctx.event("rollback_ordered", {"reason": self.reason, "by": by})
 
     def context_of(self, context: Any) -> AbstractContextManager[MigrationContext]:
         """The migration that was named, once its own run has ended."""

@@ -24,6 +24,9 @@ ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "replay", "
 SAID = "said"
 """XCom of what was said before the order was given: what it would do, and why it cannot."""
 
+REASONED = ("abort", "close")
+"""Orders that are refused without a reason."""
+
 PATIENCE_S = 120.0
 """Seconds for which a way back is waited for before the task is tried again."""
 
@@ -43,8 +46,10 @@ class GiveOrder(BaseOperator):
         """Returns what was said, and how it ended."""
         params = context["params"]
         order = str(params["order"])
-        reason = str(params.get("reason") or "").strip() or "no reason given"
+        only_say = bool(params.get("only_say"))
         with typed_failures():
+            # As on the command line: who ends a migration says why.
+            reason = reason_of(params, needed=order in REASONED and not only_say)
             row = find_migration(str(params["migration"]))
             self.migration_id = row.migration_id
             with open_context(context, row.migration_id, take_over=False) as ctx:
@@ -59,13 +64,21 @@ class GiveOrder(BaseOperator):
                 # A task that fails returns nothing: the page tells the reason from this.
                 context["ti"].xcom_push(key=SAID, value=said)
                 prospect.require()
-                if params.get("only_say"):
+                if only_say:
                     return {**said, "outcome": "only said"}
                 try:
                     with ctx.recorded(self.task_id):
                         return {**said, **_give(ctx, order, reason, until, places)}
                 finally:
                     self.evidence_url = ctx.reported
+
+
+def reason_of(params: Any, *, needed: bool) -> str:
+    """Why an order is given, as the form says. Raises ``SpecError`` where it has to say so and is empty."""
+    reason = str(params.get("reason") or "").strip()
+    if needed and not reason:
+        raise SpecError("reason: it is empty. Say why, for whoever reads the audit trail. Nothing was changed.")
+    return reason or "no reason given"
 
 
 def _until(ctx: MigrationContext, params: Any) -> datetime:

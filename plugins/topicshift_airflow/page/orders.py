@@ -20,12 +20,15 @@ from topicshift.core.engine.snapshot import record_to_show
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row
 from topicshift.core.page.listing import Shown
+from topicshift_airflow.operators.orders import REASONED
 from topicshift_airflow.page.rights import CONTROL, ROLLBACK
 
 
 @dataclass(frozen=True)
 class Order:
     """One button. ``does``: what will happen, as far as the journal tells; ``cannot``: why it would be refused now.
+
+    ``reasoned``: it is refused without a reason, as on the command line.
 
     ``looks``: what holds is looked up on the cluster before anything is done. ``may``: whether this user may give it.
     """
@@ -38,6 +41,7 @@ class Order:
     looks: bool = False
     may: bool = False
     grave: bool = False
+    reasoned: bool = False
 
 
 def offered(found: Shown, page: Mapping[str, Any], may: frozenset[str], now: datetime) -> list[dict[str, Any]]:
@@ -56,7 +60,7 @@ def offered(found: Shown, page: Mapping[str, Any], may: frozenset[str], now: dat
         out.append(_roll_back(record, back))
     if not record.over:
         out.append(_close(record_to_show(found.row, found.steps), record))
-    return [{**asdict(o), "may": o.dag_id in may} for o in out]
+    return [{**asdict(o), "may": o.dag_id in may, "reasoned": o.order in (*REASONED, "roll back")} for o in out]
 
 
 def _holds(record: Record, now: datetime) -> list[Order]:
@@ -105,7 +109,8 @@ def _can_go_back(record: Record) -> bool:
 
 def _roll_back(record: Record, back: Mapping[str, Any]) -> Order:
     kind = back.get("kind")
-    does = [str(back["does"])] if back.get("does") else []
+    does = [f"{kind}, as the engine saw the cluster last: {back.get('why')}"] if kind else []
+    does += [str(back["does"])] if back.get("does") else []
     does.append(
         "the type of rollback is worked out on the cluster, and you are asked for exactly that before it begins"
     )

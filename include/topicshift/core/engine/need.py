@@ -27,7 +27,10 @@ _MOVED: Final = frozenset({WENT_ON, "claimed", "reopened", "taken_over", "step_i
 OWNED: Final = frozenset({"claimed", "reopened", "taken_over"})
 """Events whose actor owns the migration from then on."""
 
-COUNTED: Final = _MOVED | BROKEN_OFF | {"closed", "step_finished"}
+ORDERED: Final = {"abort": "aborted", "rollback_ordered": "rolled back"}
+"""Events of an order to go back, in words."""
+
+COUNTED: Final = _MOVED | BROKEN_OFF | {"closed", "step_finished", *ORDERED}
 """Kinds of events that :func:`need` looks at. The last event of each kind tells it as much as the whole trail."""
 
 _LATE: Final = timedelta(minutes=2)
@@ -65,8 +68,10 @@ def need(record: Record, owner: str, events: Sequence[EventRow], now: datetime) 
 
 
 def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
-    if record.state in (MigrationState.RETIRED, MigrationState.ROLLED_BACK):
-        return Need("nobody", "nothing: it is over")
+    if record.state is MigrationState.RETIRED:
+        return Need("nobody", "nothing: the source is retired")
+    if record.state is MigrationState.ROLLED_BACK:
+        return Need("nobody", f"nothing: {_rolled_back(events)}")
     if record.state is MigrationState.REHEARSED:
         return Need("nobody", "nothing: it is over, and its shadow is deleted")
     if record.state is MigrationState.DONE:
@@ -77,6 +82,17 @@ def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
     if closed is not None:
         return Need("nobody", f"nothing: {closed.actor} closed it at {closed.at}: {closed.data.get('reason')}")
     return Need("nobody", "nothing: it failed before anything was changed")
+
+
+def _rolled_back(events: Sequence[EventRow]) -> str:
+    """How it came to its end, with who ordered that and why, where an order is in the trail."""
+    for event in reversed(events):
+        if event.kind in ORDERED:
+            by = str(event.data.get("by") or event.actor).removeprefix("user:")
+            return f"{ORDERED[event.kind]} by {by}: {event.data.get('reason')}"
+        if event.kind == "reopened":
+            break
+    return "it was rolled back"
 
 
 def _open(record: Record) -> list[StepRecord]:

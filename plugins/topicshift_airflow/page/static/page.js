@@ -132,9 +132,16 @@
   const give = async (form, onlySay) => {
     const { dag, give: order, migration } = form.dataset, place = form.querySelector(".said");
     const buttons = [...form.querySelectorAll("button:not([data-close])")];
+    const reason = form.elements.reason;
+    if (!onlySay && reason.required && !reason.value.trim()) {
+      say(place, ["Say why first, for whoever reads the audit trail. Nothing was done.", "bad-text"]);
+      reason.focus();
+      return;
+    }
     const conf = { migration };
+    if (dag === "topic_rollback") Object.assign(conf, { reason: reason.value, only_say: onlySay });
     if (dag === "topic_control") {
-      Object.assign(conf, { order, reason: form.elements.reason.value, only_say: onlySay });
+      Object.assign(conf, { order, reason: reason.value, only_say: onlySay });
       const until = form.elements.until?.value;
       if (until) conf.until = new Date(until).toISOString();
       if (form.elements.records) conf.records = form.elements.records.value;
@@ -145,7 +152,7 @@
       say(place, ["Asking Airflow …"]);
       const run = (await api(`dags/${dag}/dagRuns`, { logical_date: null, conf })).dag_run_id;
       const at = `dags/${dag}/dagRuns/${encodeURIComponent(run)}`;
-      if (dag === "topic_rollback") {
+      if (dag === "topic_rollback" && !onlySay) {
         done = true;
         say(place, ["topic_rollback has begun. It looks at the cluster, then asks for exactly the rollback that holds."]);
         runLink(place, dag, run);
@@ -155,12 +162,14 @@
       for (let n = 0; !["success", "failed"].includes(state); n += 1) {
         await wait(n < 20 ? 500 : 2000);
         state = (await api(at)).state;
-        say(place, [`${onlySay ? "Looking" : "Working"}: the run of ${dag} is ${state} …`]);
+        say(place, [onlySay ? `The cluster is looked at: the run of ${dag} is ${state}.` : `The run of ${dag} is ${state}.`]);
         runLink(place, dag, run);
         if (n > 150) { say(place, [`The run is still ${state}. Look at it in Airflow.`, "bad-text"]); runLink(place, dag, run); return; }
       }
-      const said = parsed((await xcom(at, "return_value")) ?? (await xcom(at, "said"))) || {};
-      const lines = (said.would || []).map((line) => [`${onlySay ? "It would" : "It does"}: ${line}`]);
+      const task = dag === "topic_rollback" ? "observe" : "give_order";
+      const said = parsed((await xcom(at, "return_value", task)) ?? (await xcom(at, "said", task))) || {};
+      const lines = (said.would || []).map((line) => [line]);
+      if (lines.length) lines.unshift([onlySay ? "What would happen now, by what the cluster shows:" : "What happened:"]);
       if (said.cannot) lines.push([`Refused: ${said.cannot}`, "bad-text"]);
       else if (state === "failed") lines.push(["It failed; the log of its task says why.", "bad-text"]);
       else if (!onlySay) {
