@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -385,3 +386,18 @@ def test_a_rollback_is_looked_at_first_says_why_and_is_written_down_once(
     airflow.run(act, params={**params, "reason": "too slow"})
     (told,) = world.events("rollback_ordered")
     assert told == {"reason": "too slow", "by": "user:kim"}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_abort_says_what_becomes_of_the_target_by_who_made_it(there: bool) -> None:
+    w = World()
+    w.advance(until=Step.CREATE_TARGET)
+    record = w.record()
+    if there:
+        step = record.steps["create_target"]
+        data = {**step.data, "ours": False}
+        record = replace(record, steps={**record.steps, "create_target": replace(step, data=data)})
+    lines = orders.abort_lines(record)
+    wanted = f"{TARGET} stays: it was there before" if there else f"{TARGET} is deleted if it is still empty: this"
+    assert any(line.startswith(wanted) for line in lines), lines
+    assert lines[-1] == f"the migration ends as rolled back, and {SOURCE} and {TARGET} are free for another"

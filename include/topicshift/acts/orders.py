@@ -253,10 +253,16 @@ def abort_lines(record: Record) -> tuple[str, ...]:
     elif record.in_effect(Row.SWITCH_PRODUCERS):
         lines.append(f"producers and groups go back to {record.source}, as long as {record.target} stays empty")
     if record.in_effect(Row.CREATE_TARGET):
-        lines.append(f"{record.target} is deleted, if this migration made it and it is empty")
+        made = record.step(Row.CREATE_TARGET)
+        ours = made is not None and made.data.get("ours")
+        stays = f"{record.target} stays: it was there before this migration"
+        unknown = f"{record.target} is deleted if this migration is seen to have made it, and it is still empty"
+        deleted = f"{record.target} is deleted if it is still empty: this migration made it"
+        lines.append(unknown if ours is None else deleted if ours else stays)
     if record.in_effect(Row.LENGTHEN_RETENTION):
-        lines.append(f"the retention of {record.source} is as before")
-    return (*lines, "participants are disarmed; the migration ends as rolled back")
+        lines.append(f"the retention of {record.source} is set back to what it was before this migration lengthened it")
+    lines.append(f"applications stop waiting for this migration, and go on with {record.source}")
+    return (*lines, f"the migration ends as rolled back, and {record.source} and {record.target} are free for another")
 
 
 def abort(ctx: MigrationContext, reason: str, patience_s: float) -> Outcome:
