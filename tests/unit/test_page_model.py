@@ -145,7 +145,7 @@ def test_each_row_of_the_trail_is_one_line_that_a_person_reads(moved: World) -> 
     """What an act was decided on is in ``audit.jsonl``; the line says why it was done."""
     told = [event_shown(e) for e in moved.journal.events(moved.claim.migration_id)]
     acts = [e["what"] for e in told if e["kind"] == "act"]
-    assert "check plan: the cluster was not looked at yet" in acts
+    assert "check plan: topics, groups and rights are looked at first" in acts
     assert len(acts) > 5 and all(re.fullmatch(r"[a-z ]+( of [\w-]+)?: .{10,}", what) for what in acts), acts
     (claimed,) = (e["what"] for e in told if e["kind"] == "claimed")
     assert claimed == "cluster_id: fake-cluster, source: payments, target: payments-v2"

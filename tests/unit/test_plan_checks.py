@@ -24,7 +24,7 @@ from tests.unit.plan_world import (
 )
 
 from topicshift.core.checks import all_checks, all_codes
-from topicshift.core.checks.snapshot import DryRun, MovedBefore, OtherMigration, Refusal
+from topicshift.core.checks.snapshot import MEASURED_NEXT, DryRun, MovedBefore, OtherMigration, Refusal
 from topicshift.core.findings import Level
 from topicshift.core.kafka.cluster import Acl, GroupMember, Transaction
 from topicshift.core.plan.model import make_plan
@@ -55,6 +55,7 @@ ENRICH = {"name": "enrich", "kind": "spark_checkpoint", "location": "s3://checkp
 ROUTES = topic(ROUTES_TOPIC, 1, inherited={"message.timestamp.type": "LogAppendTime"})
 LONGER = DryRun({"retention.ms": "9"}, (Refusal("retention.ms", "9", "a week"),))
 MOVED = (MovedBefore("payments-v2", "run-7", "id-of-payments", dict.fromkeys(range(6), 100)),)
+FENCED = (replace(*MOVED, denied=frozenset({"User:checkout"})),)
 
 PLAN_AUTO = {"approvals": {"plan": "auto"}}
 
@@ -317,6 +318,13 @@ FIRES = [
         {"producers": [{"name": "batch", "kind": "manual", "principal": "User:batch"}]},
         {},
     ),
+    (
+        "TS314",
+        "error",
+        "the fence of run-7, which moved the source to 'payments-v2', denies it WRITE",
+        {},
+        {"acls": ACLS | {replace(MINE, permission="DENY")}, "moved": FENCED},
+    ),
     ("TS315", "warning", "is a Group", {}, {"acls": ACLS | {replace(MINE, principal="Group:writers")}}),
     ("TS315", "warning", "upper and lower case", {}, {"acls": ACLS | {replace(MINE, principal="User:Checkout")}}),
     ("TS315", "warning", "is an id", {}, {"acls": ACLS | {replace(MINE, principal="User:4711")}}),
@@ -456,6 +464,8 @@ FIRES = [
         {"partitions": SIZED},
         {"impact": IMPACT | {"top_keys": [{"key": "h", "share": 0.06}]}},
     ),
+    ("TS117", "error", "a rollback of that migration is under way", {}, {"moved": (replace(*MOVED, going_back=True),)}),
+    ("TS401", "warning", "not measured yet: the next task", {}, {"impact": None, "no_impact": MEASURED_NEXT}),
     ("TS117", "error", "moved to 'payments-v2' by run-7, and nothing was written to it since", {}, {"moved": MOVED}),
     (
         "TS117",
@@ -647,3 +657,17 @@ def test_halves_that_are_stopped_apart_from_each_other_are_two_applications() ->
     one["producers"][0]["name"] = one["consumers"][0]["name"] = "etl"
     one["producers"][0]["settings"] = one["producers"][0]["settings"] | {"workload": "Deployment/etl-out"}
     assert "TS328" not in {f.code for f in make_plan(spec(**one), world(unable=())).findings}
+
+
+def test_a_window_is_spoken_of_only_where_the_spec_has_one() -> None:
+    window = {"cron": "0 2 * * SUN", "timezone": "Europe/Berlin", "duration": "2h"}
+    for more, said in (({}, False), ({"window": window}, True)):
+        plan = make_plan(spec(**more), world(moved=MOVED))
+        (found,) = [f for f in plan.findings if f.code == "TS117"]
+        assert ("`window`" in found.do) is said and "'payments-v2' as `source`" in found.do
+
+
+def test_a_deny_that_is_nobodys_fence_says_that_the_other_name_is_a_guess() -> None:
+    plan = make_plan(spec(), world(acls=ACLS | {replace(MINE, permission="DENY")}))
+    (found,) = [f for f in plan.findings if f.code == "TS314"]
+    assert found.why.startswith("If it writes all the same, the brokers know")

@@ -305,13 +305,21 @@ def _moved(journal: Journal, row: MigrationRow) -> MovedBefore | None:
     """The fence of a migration that has ended well, as far as it is on record."""
     step = journal.step(row.migration_id, Row.FENCE)
     record = step.data.get("record") if step is not None else None
-    if not record:
+    if step is None or not record:
         return None
     try:
         found = FenceRecord.model_validate(record)
     except ValueError as err:
         raise Unreadable(f"the fence of {row.migration_id} in the journal is not understood: {err}") from None
-    return MovedBefore(row.target, row.owner, found.topic_id, dict(found.fence_offsets))
+    back = journal.step(row.migration_id, Row.ROLLBACK)
+    return MovedBefore(
+        row.target,
+        row.owner,
+        found.topic_id,
+        dict(found.fence_offsets),
+        frozenset(str(acl.get("principal")) for acl in step.data.get("acls_added", ())),
+        back is not None and back.state == StepState.INTENDED,
+    )
 
 
 def _reason(err: TopicshiftError) -> str:

@@ -8,13 +8,12 @@ from functools import lru_cache
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.measured import take_over_impact
 from topicshift.acts.plan import make_plan
+from topicshift.core.checks.snapshot import MEASURED_NEXT
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Row
 from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.core.plan.model import Plan
-
-MEASURED_NEXT = "the next task measures them"
 
 
 def plan_now(ctx: MigrationContext, *, with_impact: bool) -> Plan:

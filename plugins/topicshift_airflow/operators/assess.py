@@ -116,7 +116,8 @@ class AssessInput(_Assess):
                 raise
 
     def _looked(self, context: Any) -> dict[str, Any]:
-        from topicshift.acts.planning import MEASURED_NEXT, candidates
+        from topicshift.acts.planning import candidates
+        from topicshift.core.checks.snapshot import MEASURED_NEXT
 
         self._draft(context)
         plan = self.plan(context, None, MEASURED_NEXT)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from topicshift.core.checks import Facts, Scope, check
+from topicshift.core.checks.snapshot import MEASURED_NEXT
 from topicshift.core.findings import Code, Finding, Level
 from topicshift.core.sizing.sizing import skew_from_impact
 from topicshift.core.spec.model import Sizing
@@ -88,6 +89,13 @@ def run(facts: Facts) -> Iterator[Finding]:
 
 
 def _unmeasured(seen: str, excuse: str | None) -> Finding:
+    if excuse == MEASURED_NEXT:
+        return TS401.warning(
+            "keys",
+            f"the keys are not measured yet: {excuse}.",
+            "Whether the topic is keyed, by which rule, and which keys are hot, is not known to this first plan.",
+            "Nothing to do: the plan that people are asked about is made with what is measured.",
+        )
     return TS401.at(
         Level.WARNING if excuse else Level.ERROR,
         "keys",

@@ -38,7 +38,17 @@ def run(facts: Facts) -> Iterator[Finding]:
             granted = grant(acls, source, principal)
             where = f"producers[{i}].principal"
             who = f"{producer.name!r} {'is declared as' if producer.principal else 'reports to be'} {principal}"
-            if granted in (Grant.NONE, Grant.DENIED):
+            fence = next((m for m in facts.snapshot.moved if principal in m.denied), None)
+            if granted is Grant.DENIED and fence is not None:
+                yield TS314.at(
+                    Level.ERROR if on_route else Level.WARNING,
+                    where,
+                    f"{who}, and the fence of {fence.owner}, which moved the source to {fence.target!r}, denies it "
+                    "WRITE on the source.",
+                    "It belongs on that target, and the DENY of Topicshift keeps it there.",
+                    "See to TS117 first: the DENY goes when that migration is rolled back.",
+                )
+            elif granted in (Grant.NONE, Grant.DENIED):
                 yield _not_known(where, who, granted, principal, allowed, on_route is not None)
             elif granted is Grant.BY_EVERYBODY and on_route and len(allowed) > 1:
                 others = ", ".join(p for p in allowed if p != ANYBODY)
@@ -59,12 +69,18 @@ def _not_known(where: str, who: str, granted: Grant, principal: str, allowed: li
         where,
         f"{who}, and "
         + ("an ACL denies it WRITE on the source." if granted is Grant.DENIED else "no ALLOW WRITE covers it."),
-        "So the brokers know the application by another name, and the fence would deny that one: its producers would "
-        "stand still beyond the end of their lease."
+        f"{_guess(granted)}, and the fence would deny that one: its producers would stand still beyond the end of "
+        "their lease."
         if on_route
-        else "So the brokers know the application by another name, and the DENY of the freeze does not hold it.",
+        else f"{_guess(granted)}, and the DENY of the freeze does not hold it.",
         f"{hint}Write the principal as the broker's authorizer log shows it, or give it an ALLOW WRITE of its own.",
     )
+
+
+def _guess(granted: Grant) -> str:
+    if granted is Grant.DENIED:
+        return "If it writes all the same, the brokers know the application by another name"
+    return "So the brokers know the application by another name"
 
 
 def _some(names: list[str]) -> str:

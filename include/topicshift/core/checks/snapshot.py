@@ -61,14 +61,23 @@ class OtherMigration:
     owner: str
 
 
+MEASURED_NEXT = "the next task measures them"
+"""Why a plan has no impact yet: the migration, or assessment, that makes it goes on to measure the keys."""
+
+
 @dataclass(frozen=True)
 class MovedBefore:
-    """A migration of the same source that has ended well: where it went, and the topic and ends of its fence."""
+    """A migration of the same source that has ended well: where it went, and the topic and ends of its fence.
+
+    ``denied``: the principals whom its fence denies WRITE; ``going_back``: its rollback has begun.
+    """
 
     target: str
     owner: str
     topic_id: str
     offsets: Mapping[int, int]
+    denied: frozenset[str] = frozenset()
+    going_back: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def shadow_made(view: View) -> Decision | None:
 def plan_made(view: View) -> Decision | None:
     """A plan with the impact in it, before anybody is asked for anything."""
     if not view.record.done(Row.CHECK):
-        return act(Act.CHECK_PLAN, "the cluster was not looked at yet")
+        return act(Act.CHECK_PLAN, "topics, groups and rights are looked at first")
     if isinstance(view.impact, Unknown):
         return wait(f"the impact cannot be looked up: {view.impact.why}")
     if view.impact.verdict is None:
