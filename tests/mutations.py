@@ -79,9 +79,16 @@ MUTATIONS = (
     Mutation(
         "status: nothing is claimed of a freeze that is not understood",
         "include/topicshift/commands/status_view.py",
-        '_freeze_text(one["freeze"]) if one["unclear"] is None else "not known"',
-        '_freeze_text(one["freeze"])',
+        '"none so far" if one["unclear"] is None else "not known"',
+        '"none so far"',
         ("tests/unit/cli/test_cli_unclear.py",),
+    ),
+    Mutation(
+        "status: what an ending left to do by hand is not named",
+        "include/topicshift/commands/status_view.py",
+        'for text in one["left"]]',
+        "for text in ()]",
+        ("tests/unit/test_page_model.py",),
     ),
     Mutation(
         "page: a close says nothing of what it leaves to be done by hand",

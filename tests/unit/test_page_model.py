@@ -6,14 +6,17 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from markupsafe import escape
+from rich.console import Console
 from sqlalchemy import event as sql_event
 from tests.unit.page_world import REQUIRED, drain_progress, keep, publish, renamed
 from tests.unit.world import SOURCE, TARGET, World
@@ -22,7 +25,10 @@ from topicshift.acts.finish import fail_unbegun
 from topicshift.acts.orders import pause
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.snapshots import Snapshots
+from topicshift.commands.status import _understood
+from topicshift.commands.status_view import page as status_page
 from topicshift.core.drain.gate import Gate
+from topicshift.core.engine.left import left_by_hand
 from topicshift.core.engine.need import COUNTED, need
 from topicshift.core.engine.snapshot import record_to_show
 from topicshift.core.engine.words import Step
@@ -35,6 +41,8 @@ from topicshift.core.proof import audit
 from topicshift.core.proof.audit import ChainHead
 from topicshift.core.rows import EventRow
 from topicshift.reporting.run_trail import event_shown
+from topicshift.reporting.run_view import build
+from topicshift_airflow.page.view import rendered
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -431,3 +439,70 @@ def test_nothing_is_drawn_of_later_than_the_end_and_nothing_is_forecast() -> Non
         assert (shown["lag"], shown["seconds_left"], shown["alarm"], shown["alarm_text"]) == (20, None, "", "")
         assert shown["chart"]["seconds"] == 6 and not shown["chart"]["forecast"]
         assert datetime.fromisoformat(shown["seen_at"]).timestamp() <= end + 1
+
+
+def back_again() -> World:
+    """Everybody went to the target, and back from it with its records read."""
+    world = World()
+    world.advanced()
+    world.write(TARGET, 1, 4)
+    for group in ("ledger-g", "fraud-g"):
+        world.drain(group, TARGET)
+    world.answer(world.asks(wanted="rollback"))
+    world.advanced(wanted="rollback")
+    return world
+
+
+def test_what_is_left_to_do_by_hand_stands_on_the_page_and_in_the_report_with_both_freezes() -> None:
+    world = back_again()
+    seen = page(world)
+    assert seen["left"][0].startswith(f"topic {TARGET} keeps 4 record(s)")
+    assert "a DENY keeps" in seen["left"][1] and "left to do by hand: 2 things" in seen["waits_for"]
+    assert [(f["back"], f["running"], f["seconds"] is not None) for f in seen["freezes"]] == [
+        (False, False, True),
+        (True, False, True),
+    ]
+    world.context().report()
+    row, name = world.journal.current(world.claim.migration_id), world.claim.migration_id
+    files = {
+        "steps.json": json.dumps([asdict(s) for s in world.journal.steps(name)]).encode(),
+        "audit.jsonl": "\n".join(json.dumps(asdict(e)) for e in world.journal.events(name)).encode(),
+        "migration.json": json.dumps(asdict(row)).encode(),
+    }
+    assert build(files).left == seen["left"]
+    html = rendered("one.html.j2", root="", airflow="", m=on_page(seen))
+    assert "The freeze of the way back lasted" in html and html.count("lasted") == 2
+    for text in seen["left"]:
+        assert escape(text) in html
+
+
+def test_the_status_of_one_migration_names_what_is_left_and_both_freezes() -> None:
+    world = back_again()
+    one = {**_understood(world.journal, found(world), None, None, NOW), "last_event": None, "unclear": None}  # type: ignore[arg-type]
+    out = Console(width=400, record=True, file=StringIO())
+    out.print(status_page(one))
+    said = out.export_text()
+    assert said.count("left to do by hand: ") == 3 and f"left to do by hand: topic {TARGET} keeps 4 record(s)" in said
+    assert said.count(" s at most, ended: ") == 2 and "freeze back" in said
+
+
+def on_page(seen: dict[str, Any]) -> dict[str, Any]:
+    """With what the plugin adds."""
+    chain = {"holds": True, "rows": 1, "ends_in": "0", "problems": [], "from_its_first_row_at": NOW.isoformat()}
+    return {**seen, "run_page": "", "answer_page": "", "orders": [], "chain": chain, "trail": []}
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ([("closed", {"left": ["a"]})], ["a"]),
+        ([("closed", {"left": ["a"]}), ("reopened", {})], []),
+        ([("producers_resumed", {"start_by_hand": ["old"]})], ["start by hand on the source: old"]),
+        ([("producers_resumed", {"start_by_hand": ["old"]}), ("went_on", {}), ("proof", {})], []),
+        ([("rehearsal_over", {"left": ["shadow: delete by hand"]})], ["shadow: delete by hand"]),
+        ([("rolled_back", {"start_by_hand": ["old"]})], ["the commit is lower", "start by hand on the source: old"]),
+    ],
+)
+def test_every_ending_says_what_it_left(events: list[tuple[str, dict[str, Any]]], left: list[str]) -> None:
+    assert left_by_hand(events, {"not_restored": ["the commit is lower"], "left": ["of an earlier way"]}) == left
+    assert {kind for kind, _ in events} <= COUNTED, "the list reads these events"

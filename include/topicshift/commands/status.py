@@ -184,6 +184,8 @@ def _describe(
         "epoch": row.epoch,
         "plan_hash": row.plan_hash,
         "freeze": None,
+        "freezes": [],
+        "left": [],
         "rollback": {"type": None, "why": "it is not understood"},
         "going_back": False,
         "waits_for": told["waits_for"],
@@ -201,8 +203,9 @@ def _understood(
 ) -> dict[str, Any]:
     from topicshift.acts.later import later_migration
     from topicshift.core.engine import progress
+    from topicshift.core.engine.left import left_of
     from topicshift.core.engine.need import need
-    from topicshift.core.engine.snapshot import freeze_seen, record_to_show, rehearses, watch_found
+    from topicshift.core.engine.snapshot import freeze_seen, freezes_seen, record_to_show, rehearses, watch_found
 
     row, steps, known = one.row, one.steps, one.record
     way_back = _rollback(record_to_show(row, steps), admin, dead, lambda: later_migration(journal, row))
@@ -227,6 +230,8 @@ def _understood(
         "epoch": row.epoch,
         "plan_hash": row.plan_hash,
         "freeze": freeze,
+        "freezes": freezes_seen(steps, now),
+        "left": left_of(record_to_show(row, steps), one.events),
         "rollback": way_back,
         "going_back": known.mirrored,
         "waits_for": waits.what,

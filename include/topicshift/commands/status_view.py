@@ -106,7 +106,8 @@ def page(one: dict[str, Any]) -> Group:
         ("order", one["cutover"] or "not known"),
         ("steps", "  ".join(_styled(s["step"], s["state"]) for s in one["steps"]) or "not known"),
         ("waits for", _waits(one)),
-        ("freeze", _freeze_text(one["freeze"]) if one["unclear"] is None else "not known"),
+        *(("freeze back" if f["back"] else "freeze", _freeze_text(f)) for f in one["freezes"]),
+        *(() if one["freezes"] else (("freeze", "none so far" if one["unclear"] is None else "not known"),)),
         ("rollback", f"{kind or '?'} ({escape(one['rollback']['why'])})"),
         ("owner", escape(f"{one['owner']} (epoch {one['epoch']})")),
         ("plan", one["plan_hash"] or "not decided yet"),
@@ -115,7 +116,7 @@ def page(one: dict[str, Any]) -> Group:
         ("last event", escape("{at} {kind} by {actor}".format(**one["last_event"])) if one["last_event"] else "-"),
     ):
         rows.add_row(name, value)
-    lines = []
+    lines = [f"[yellow]left to do by hand:[/] {escape(text)}" for text in one["left"]]
     for found in one["watch"]:
         style = "bold red" if found["level"] == "error" else "yellow"
         lines.append(f"[{style}]{found['code']}[/] since {found['since']}: {escape(str(found['seen']))}")
@@ -137,9 +138,7 @@ def _styled(step: str, mark: Mark | str) -> str:
     return f"[{style[mark]}]{sign[mark]} {step}[/]"
 
 
-def _freeze_text(freeze: dict[str, Any] | None) -> str:
-    if freeze is None:
-        return "none so far"
+def _freeze_text(freeze: dict[str, Any]) -> str:
     if not freeze["running"]:
         return f"{freeze['seconds']:.1f} s at most, ended: {freeze['how'] or 'unknown how'}"
     left = freeze["seconds_left"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
-from topicshift.core.engine.words import Ask, told
+from topicshift.core.engine.left import left_by_hand
+from topicshift.core.engine.words import Ask, Row, told
 from topicshift.core.health import FILE as HEALTH
 from topicshift.core.health import Health, compare
 from topicshift.core.impact.placement import placement
@@ -86,7 +87,7 @@ def build(evidence: Mapping[str, bytes]) -> View:
     view.placement = read.placement(proof)
     view.changes, view.watched = read.changes()
     _verdict(view, proof, migration, events)
-    view.left = _left(events)
+    view.left = _left(events, steps)
     view.steps = _steps(steps)
     view.participants = participants(migration, migration.get("spec") or plan.get("spec") or {}, steps)
     for name in sorted(evidence):
@@ -231,14 +232,11 @@ def _last(events: Sequence[Mapping[str, Any]], kind: str, over: str) -> Mapping[
     return last if last is not None and last.get("kind") == kind else None
 
 
-def _left(events: Sequence[Mapping[str, Any]]) -> list[str]:
+def _left(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the end of the migration left to be done by hand."""
-    ends = ("closed", "rolled_back", "producers_resumed", "reopened")
-    last = next((e for e in reversed(events) if e.get("kind") in ends), None)
-    found = {key: inside(last, "data", key) for key in ("left", "not_restored", "start_by_hand")}
-    lines = {key: [str(x) for x in value] if isinstance(value, list) else [] for key, value in found.items()}
-    by_hand = [f"start by hand on the source: {name}" for name in lines["start_by_hand"]]
-    return [*lines["left"], *lines["not_restored"], *by_hand]
+    rollback = next((inside(row, "data") for row in steps if row.get("step") == Row.ROLLBACK), None)
+    told = [(str(e.get("kind")), data if isinstance(data := e.get("data"), Mapping) else {}) for e in events]
+    return left_by_hand(told, rollback if isinstance(rollback, Mapping) else None)
 
 
 def _shown(events: Sequence[Mapping[str, Any]]) -> float | None:

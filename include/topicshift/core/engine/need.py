@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 from topicshift.core import errors
 from topicshift.core.engine.hold import paused, why_paused
+from topicshift.core.engine.left import COUNTED as LEFT
+from topicshift.core.engine.left import left_of
 from topicshift.core.engine.progress import Mark, marks, open_questions, step_under_way
 from topicshift.core.engine.view import Record, StepRecord
 from topicshift.core.engine.words import STEPS, Ask, MigrationState, Row, Step, StepState
@@ -30,7 +32,7 @@ OWNED: Final = frozenset({"claimed", "reopened", "taken_over"})
 ORDERED: Final = {"abort": "aborted", "rollback_ordered": "rolled back"}
 """Events of an order to go back, in words."""
 
-COUNTED: Final = _MOVED | BROKEN_OFF | {"closed", "step_finished", *ORDERED}
+COUNTED: Final = _MOVED | BROKEN_OFF | LEFT | {"step_finished", *ORDERED}
 """Kinds of events that :func:`need` looks at. The last event of each kind tells it as much as the whole trail."""
 
 _LATE: Final = timedelta(minutes=2)
@@ -68,19 +70,23 @@ def need(record: Record, owner: str, events: Sequence[EventRow], now: datetime) 
 
 
 def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
+    left = len(left_of(record, events)) if record.over else 0
+    more = (
+        f"; left to do by hand: {left} thing{'s' if left > 1 else ''}, named by its page and its status" if left else ""
+    )
     if record.state is MigrationState.RETIRED:
         return Need("nobody", "nothing: the source is retired")
     if record.state is MigrationState.ROLLED_BACK:
-        return Need("nobody", f"nothing: {_rolled_back(events)}")
+        return Need("nobody", f"nothing: {_rolled_back(events)}{more}")
     if record.state is MigrationState.REHEARSED:
-        return Need("nobody", "nothing: it is over, and its shadow is deleted")
+        return Need("nobody", f"nothing: it is over{more or ', and its shadow is deleted'}")
     if record.state is MigrationState.DONE:
         return Need("itself", STEPS[Step.RETIRE].waits_for)
     if not record.over:
         return None
     closed = _last(events, "closed", frozenset({"reopened"}))
     if closed is not None:
-        return Need("nobody", f"nothing: {closed.actor} closed it at {closed.at}: {closed.data.get('reason')}")
+        return Need("nobody", f"nothing: {closed.actor} closed it at {closed.at}: {closed.data.get('reason')}{more}")
     return Need("nobody", "nothing: it failed before anything was changed")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from topicshift.core.engine.freeze import lasted
+from topicshift.core.engine.freeze import Freeze, lasted
 from topicshift.core.engine.view import Member, Policy, Record, StepRecord
-from topicshift.core.engine.words import MigrationState, Row, StepState
+from topicshift.core.engine.words import MigrationState, Row, StepState, plain_name
 from topicshift.core.rows import MigrationRow, StepRow
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.shadows import real_name
@@ -59,8 +59,25 @@ def freeze_seen(record: Record, now: datetime) -> dict[str, Any] | None:
     stood still for no longer than that; their own logs say less.
     """
     row = record.step(Row.FREEZE)
-    if row is None:
-        return None
+    return None if row is None else _freeze(row, now)
+
+
+def freezes_seen(steps: Sequence[StepRow], now: datetime) -> list[dict[str, Any]]:
+    """The last freeze of the way forward and of each way back, as :func:`freeze_seen`, in their order.
+
+    ``back`` says whether it is one of a way back, ``budget_s`` how long it might have lasted.
+    """
+    found = []
+    for row in steps:
+        if plain_name(row.step) == Row.FREEZE:
+            clock = Freeze.from_data(row.data)
+            budget = (clock.lease_until - clock.started_at).total_seconds()
+            seen = _freeze(StepRecord(StepState(row.state), row.data, row.finished_at), now)
+            found.append({"back": row.step != Row.FREEZE, "budget_s": budget, **seen})
+    return found
+
+
+def _freeze(row: StepRecord, now: datetime) -> dict[str, Any]:
     seen = lasted(row.state, row.data, now)
     freeze, running = seen.freeze, seen.running
     undoing = row.state is StepState.UNDOING

@@ -11,8 +11,9 @@ from typing import Any
 from topicshift.core.drain.names import GATE, STRAYS
 from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.freeze import Freeze
+from topicshift.core.engine.left import left_of
 from topicshift.core.engine.progress import open_questions
-from topicshift.core.engine.snapshot import watch_found
+from topicshift.core.engine.snapshot import freezes_seen, record_to_show, watch_found
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import Ask, Row, Step, row_of
 from topicshift.core.page import lag
@@ -78,6 +79,8 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "timeline": timeline(record, found.steps, row.created_at, sources.usual, over or now),
         "signals": [_plain(asdict(s)) for s in signals(record, looked, people, drains, gate)],
         "freeze": _freeze(found, made["freeze"]),
+        "freezes": freezes_seen(found.steps, now),
+        "left": left_of(record_to_show(row, found.steps), found.events),
         "questions": _questions(record),
         "participants": [_plain(asdict(p)) for p in people],
         "partitions": _partitions(plan, found),
