@@ -15,7 +15,7 @@ from tests.unit.test_run_report import read
 from tests.unit.test_run_report_endings import Reported
 from tests.unit.world import SOURCE, TARGET
 
-from topicshift.acts.health import look_before, watch_after
+from topicshift.acts.health import _rate_before, look_before, watch_after
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Unreadable
 from topicshift.core.health import (
@@ -54,7 +54,7 @@ def group(**change: Any) -> dict[str, GroupSample]:
 
 def health(*after: Sample, **change: Any) -> Health:
     before = {"before": sample(0), "rate_before": Rate(per_second=100, since=at(-60), until=at(0))}
-    return Health(**{**before, "switched_at": at(5), "after": list(after), **change})
+    return Health(**{**before, "switched_at": at(0.5), "after": list(after), **change})
 
 
 GOOD_AFTER = {"partitions": 4, "sizes": dict.fromkeys(range(4), 50)}
@@ -68,7 +68,7 @@ def verdicts(found: Health) -> dict[str, tuple[str, bool]]:
     ("change", "name", "verdict"),
     [
         ({}, "records a second", "same"),
-        ({"end": 60_000}, "records a second", "better"),
+        ({"end": 90_000}, "records a second", "better"),
         ({"end": 6_000}, "records a second", "worse"),
         ({"end": None}, "records a second", "unknown"),
         ({"groups": group(lag=90_000)}, "lag of ledger", "worse"),
@@ -84,7 +84,7 @@ def verdicts(found: Health) -> dict[str, tuple[str, bool]]:
 def test_what_got_worse_says_what_to_look_at_and_nothing_else_does(
     change: dict[str, Any], name: str, verdict: str
 ) -> None:
-    after = sample(10, **{"end": 30_000, **GOOD_AFTER, **change})
+    after = sample(10, **{"end": 57_000, **GOOD_AFTER, **change})
     found = verdicts(health(after))
     assert found[name] == (verdict, verdict == "worse")
     others = {n: v for n, v in found.items() if n != name}
@@ -135,6 +135,40 @@ def test_a_rate_over_seconds_is_shown_and_not_judged() -> None:
     assert first.verdict == "unknown" and first.before == "100.0 over 30 s"
 
 
+def test_a_rate_that_holds_a_backlog_is_shown_and_not_judged_and_says_why() -> None:
+    few = Rate(per_second=451.7, since=at(-1.2), until=at(0))
+    (first, *_) = compare(health(sample(70, end=300 * 60 * 69, **GOOD_AFTER), rate_before=few))
+    assert (first.verdict, first.look) == ("unknown", "") and "72 s is too short for a rate" in first.why
+    late, now = {"switched_at": at(2)}, sample(10, end=30_000, **GOOD_AFTER)
+    (first, *_) = compare(health(now, **late))
+    assert first.verdict == "unknown" and "held back in the freeze, up to 2 min" in first.why
+    (first, *_) = compare(health(now, sample(20, end=30_000 + 600 * 100, **GOOD_AFTER), **late))
+    assert (first.verdict, first.why) == ("same", ""), "between two looks nothing is caught up with any more"
+
+
+@pytest.mark.parametrize(
+    ("measured", "per_second"),
+    [
+        ({"seconds": 36.0}, 300.0),
+        ({"seconds": 36.0, "until": at(-2)}, None),
+        ({}, None),
+        ({"seconds": "long"}, None),
+        ({"seconds": 1e300}, None),
+    ],
+)
+def test_the_rate_before_counts_from_when_the_ends_were_asked_and_not_from_when_the_keys_were_measured(
+    measured: dict[str, Any], per_second: float | None
+) -> None:
+    """Producers at 300 a second, whose keys took half a minute to measure, looked as if they wrote 450."""
+    w = Reported()
+    ctx = w.context()
+    end = 108 * 300
+    told = {"taken_at": at(-1.2), "measured": {"ranges": {"0": [0, 0]}, **measured}}
+    ctx.write("impact.json", json.dumps(told))
+    found = _rate_before(ctx, sample(0, end=end))
+    assert (None if found is None else round(found.per_second, 3)) == per_second
+
+
 def test_nothing_is_compared_before_there_is_an_after() -> None:
     assert compare(health()) == []
 
@@ -144,7 +178,7 @@ def test_samples_are_bounded() -> None:
     for minute in range(10 * MOST):
         found = found.with_after(sample(minute), None)
     assert len(found.after) <= MOST and found.after[-1].at == at(10 * MOST - 1)
-    assert found.after[0].at == at(0) and found.switched_at == at(5)
+    assert found.after[0].at == at(0) and found.switched_at == at(0.5)
 
 
 @given(

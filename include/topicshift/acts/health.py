@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from topicshift.acts.context import MigrationContext
@@ -63,13 +63,21 @@ def _kept(ctx: MigrationContext) -> Health | None:
 
 
 def _rate_before(ctx: MigrationContext, sample: Sample) -> Rate | None:
-    """Since the keys were measured: the impact has the ends of that moment."""
+    """Since the keys were measured: the impact has the ends of the moment at which it began to read.
+
+    ``taken_at`` is when it was done, a long while later, in which producers went on. None where it read no further than
+    to some time: those are no ends.
+    """
     try:
         data = ctx.ports.evidence.read(ctx.row.migration_id, "impact.json")
         impact = json.loads(data) if data is not None else {}
-        ends = [int(end) for _, end in (impact.get("measured") or {}).get("ranges", {}).values()]
-        return rate(sample.end, sample.at, sum(ends) if ends else None, str(impact.get("taken_at")))
-    except (TopicshiftError, ValueError, TypeError, AttributeError):
+        measured = impact.get("measured") or {}
+        ends = [int(end) for _, end in measured.get("ranges", {}).values()]
+        if not ends or measured.get("until") is not None:
+            return None
+        began = datetime.fromisoformat(str(impact["taken_at"])) - timedelta(seconds=float(measured["seconds"]))
+        return rate(sample.end, sample.at, sum(ends), began.isoformat())
+    except (TopicshiftError, ValueError, TypeError, AttributeError, KeyError, OverflowError):
         return None
 
 

@@ -28,8 +28,12 @@ FEW: Final = 1000
 FEW_MS: Final = 1000
 """Milliseconds of a checkpoint that are nothing to speak of, whatever they were before."""
 
-SHORT_S: Final = 60.0
+SHORT_S: Final = 300.0
 """Seconds below which a rate says little; it is shown, and not judged."""
+
+FREEZE_SHARE: Final = 0.1
+"""Share of a time that a freeze may have been next to it: producers send then what they held back, and the rate of that
+time is no longer the one at which they write."""
 
 
 class GroupSample(Model):
@@ -66,6 +70,10 @@ class Sample(Model):
     checkpoints: dict[str, CheckpointSample | None] = Field(default_factory=dict)
 
 
+def _seconds(since: str, until: str) -> float:
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
+
+
 class Rate(Model):
     """Records per second that were written, from one moment to another."""
 
@@ -76,7 +84,7 @@ class Rate(Model):
     @property
     def seconds(self) -> float:
         """Over so many seconds."""
-        return (datetime.fromisoformat(self.until) - datetime.fromisoformat(self.since)).total_seconds()
+        return _seconds(self.since, self.until)
 
 
 class Health(Model):
@@ -98,7 +106,7 @@ def rate(end: int | None, at: str, earlier_end: int | None, earlier_at: str) -> 
     """The rate between two sums of end offsets, None where one is not known or no time lies between."""
     if end is None or earlier_end is None or end < earlier_end:
         return None
-    seconds = (datetime.fromisoformat(at) - datetime.fromisoformat(earlier_at)).total_seconds()
+    seconds = _seconds(earlier_at, at)
     return Rate(per_second=(end - earlier_end) / seconds, since=earlier_at, until=at) if seconds > 0 else None
 
 
@@ -110,6 +118,8 @@ class Change(Model):
     after: str
     verdict: Literal["better", "same", "worse", "unknown"]
     look: str = ""
+    why: str = ""
+    """Why it is not judged, where that needs a word."""
 
 
 _THROUGHPUT = (
@@ -179,11 +189,29 @@ def _throughput(health: Health) -> Change:
     name = "records a second"
     if then is None or now is None:
         return Change(name=name, before=_per_second(then), after=_per_second(now), verdict="unknown")
-    verdict = _judged(then.per_second, now.per_second, more_is="better")
-    if min(then.seconds, now.seconds) < SHORT_S:
-        verdict = "unknown"
+    why = _not_comparable(health, then, now)
+    verdict = "unknown" if why else _judged(then.per_second, now.per_second, more_is="better")
     look = _THROUGHPUT if verdict == "worse" else ""
-    return Change(name=name, before=_per_second(then), after=_per_second(now), verdict=verdict, look=look)
+    return Change(name=name, before=_per_second(then), after=_per_second(now), verdict=verdict, look=look, why=why)
+
+
+def _not_comparable(health: Health, then: Rate, now: Rate) -> str:
+    """Why these rates say nothing of producers that write as fast as before, or not; empty where they do."""
+    shortest = min(then.seconds, now.seconds)
+    if shortest < SHORT_S:
+        return (
+            f"Not comparable: {_span(shortest)} is too short for a rate. A burst, or what producers or a copy catch up "
+            f"with, weighs too much in less than {_span(SHORT_S)}."
+        )
+    if health.switched_at is not None and now.since == health.switched_at:
+        # Whoever was stopped was stopped after the look at the source.
+        stopped = _seconds(health.before.at, health.switched_at)
+        if stopped > FREEZE_SHARE * now.seconds:
+            return (
+                f"Not comparable: the later rate holds what producers held back in the freeze, up to {_span(stopped)} "
+                f"of it. Look again later."
+            )
+    return ""
 
 
 def _per_second(found: Rate | None) -> str:
