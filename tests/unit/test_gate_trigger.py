@@ -40,6 +40,16 @@ def verifier(monkeypatch: pytest.MonkeyPatch) -> FakeVerifier:
     return made
 
 
+@pytest.fixture(autouse=True)
+def no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read says nothing of the migration."""
+
+    def away() -> Any:
+        raise Transient("the database is away")
+
+    monkeypatch.setattr("topicshift_airflow.runtime.open_journal", away)
+
+
 @pytest.fixture
 def trigger(verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch) -> GateTrigger:
     async def nothing(**_: Any) -> None: ...

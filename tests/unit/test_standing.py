@@ -185,6 +185,19 @@ def test_nobody_is_told_of_a_gate_of_a_migration_that_is_over(
     assert tell() == 2 and not caplog.records, "neither an alarm nor a word that it could not be written down"
 
 
+@pytest.mark.parametrize("wait", [gate, drain])
+def test_a_chart_is_not_written_over_once_the_trail_has_named_it_at_the_end(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Airflow], Any]
+) -> None:
+    files = list[str]()
+    monkeypatch.setattr("topicshift_airflow.triggers.drain._write", lambda _, name, text: files.append(text))
+    trigger = wait(airflow)
+    asyncio.run(trigger.keep("gate_progress.json", "while it goes on"))
+    end(airflow)
+    asyncio.run(trigger.keep("gate_progress.json", "later"))
+    assert files == ["while it goes on"]
+
+
 def test_the_task_that_comes_back_is_red(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow.until(Step.CREATE_TARGET)
     task = AdvanceOperator(task_id="ready", until=Step.STOP_PRODUCERS)

@@ -17,7 +17,7 @@ from airflow.triggers.base import TriggerEvent
 from topicshift.core.errors import TopicshiftError, Transient
 from topicshift.core.rows import Claim
 from topicshift_airflow.triggers import Trigger
-from topicshift_airflow.triggers.standing import while_standing
+from topicshift_airflow.triggers.standing import Reader, ended, while_standing
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -48,19 +48,31 @@ class _DrainWait(Trigger):
         """The run's claim."""
         return Claim(self.migration_id, self.epoch, self.owner)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._journal = Reader(self.log)
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; one event ends it. An error of the product is an event too, so that the step can name it."""
         try:
             yield TriggerEvent(await while_standing(self.wait(), self.log, self.migration_id, self.claim))
         except TopicshiftError as error:
             yield TriggerEvent({"status": "error", "message": str(error), "retryable": error.retryable})
+        finally:
+            await self._journal.close()
 
     async def wait(self) -> dict[str, Any]:
         """The wait itself; returns the event's payload."""
         raise NotImplementedError
 
     async def keep(self, name: str, text: str) -> None:
-        """Write what was seen so far, for charts. It proves nothing, so a store that does not take it ends no wait."""
+        """Write what was seen so far, for charts. It proves nothing, so a store that does not take it ends no wait.
+
+        Nothing is written any more once the migration has ended: the audit trail names the file as it was then.
+        """
+        row = await self._journal.read(lambda journal: journal.current(self.migration_id))
+        if row is not None and ended(row):
+            return
         try:
             await asyncio.to_thread(_write, self.migration_id, name, text)
         except TopicshiftError as error:
