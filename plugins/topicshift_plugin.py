@@ -26,7 +26,7 @@ class TopicshiftPlugin(AirflowPlugin):
     fastapi_apps = [{"app": evidence_app, "url_prefix": MOUNT, "name": "Topicshift"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
-            "name": "Topic migrations",
+            "name": "Migrations",  # Airflow cuts a longer one
             "href": f"{PATH}/",
             "destination": "nav",
             "url_route": "topic-migrations",

@@ -27,7 +27,7 @@ from topicshift.adapters.journal import SqlJournal
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 
 DAG, FENCE = "topic_migration", "stop_producers.fence"
-NAV, TAB = "Topic migrations", "Topic migration"
+NAV, TAB = "Migrations", "Topic migration"
 LAG = 400
 """Records that the group has to read while producers stand still, at a few a second."""
 

@@ -226,6 +226,14 @@ def test_a_migration_is_closed_from_the_page_and_what_is_left_is_said(page: Page
     assert (dag, conf["order"], conf["reason"]) == ("topic_control", "close", "not today") and "records" not in conf
 
 
+def test_abort_and_close_look_different_and_say_what_sets_them_apart(page: Page, site: Served) -> None:
+    opened(page, site, f"migrations/{site.ids['asking']}")
+    expect(page.get_by_text("Close puts nothing back: it frees both topics")).to_be_visible()
+    look = "button => getComputedStyle(button).borderStyle + getComputedStyle(button).color"
+    found = [page.get_by_role("button", name=n, exact=True).evaluate(look) for n in ("Abort", "Close the migration")]
+    assert len(set(found)) == 2
+
+
 @pytest.mark.parametrize(
     ("which", "label"), [("asking", "Abort"), ("asking", "Close the migration"), ("done", "Roll back")]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from topicshift.reporting.values import seconds_text, when
+
+_CODE: Final = re.compile("`([^`]+)`")
 
 TONES: Final = {
     **dict.fromkeys(("done", "retired", "rehearsed", "running", "yes"), "good"),
@@ -38,9 +41,21 @@ def _environment() -> Environment:
         "words": lambda name: str(name).replace("_", " "),
         "url": lambda text: quote(str(text), safe=""),
         "json": lambda value: json.dumps(value),
+        "counted": counted,
+        "marked": marked,
         "count": lambda value: f"{value:,.0f}" if isinstance(value, int | float) else "?",
     }
     return made
+
+
+def counted(n: int, one: str) -> str:
+    """A count with its noun: ``1 file``, ``2 files``."""
+    return f"{n:,} {one}{'' if n == 1 else 's'}"
+
+
+def marked(text: Any) -> str:
+    """Text with quotation marks around what stands between two backticks; a tag would be one that a name could make."""
+    return _CODE.sub(r"“\1”", str(text))
 
 
 def rendered(template: str, **values: Any) -> str:

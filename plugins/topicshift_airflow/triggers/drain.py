@@ -212,7 +212,7 @@ class GateTrigger(_DrainWait):
         from topicshift.adapters.verifier import FileVerifier
 
         state, why = FileVerifier(self.migration_id, SystemClock()).state()
-        return [] if state == "ready" else [f"the armed drain verifier is {state} {why}".rstrip()]
+        return [] if state == "ready" else [f"the armed drain verifier is {state}" + (f" ({why})" if why else "")]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -168,7 +168,16 @@ def _answer(event: EventRow) -> dict[str, Any]:
         "said": "first yes of two" if event.kind == "first_yes" else said[event.kind],
         "ask": str(data.get("act") or ""),
         "of": str(data.get("for") or ""),
-        "about": {k: str(v)[:40] for k, v in about.items()} if isinstance(about, Mapping) else {},
+        "about": _about(about) if isinstance(about, Mapping) else {},
+    }
+
+
+def _about(about: Mapping[str, Any]) -> dict[str, str]:
+    """What an answer is for, in words; what is not given says nothing."""
+    shown = {k: v for k, v in about.items() if v is not None and v not in ([], {}, "")}
+    return {
+        str(k).replace("_", " "): (", ".join(map(str, v)) if isinstance(v, list | tuple) else str(v))[:40]
+        for k, v in shown.items()
     }
 
 

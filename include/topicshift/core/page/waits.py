@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from topicshift.core.drain.gate import BUDGET_SHARE
 from topicshift.core.engine.hold import paused
 from topicshift.core.engine.progress import open_questions, step_under_way
 from topicshift.core.engine.view import Record
@@ -67,12 +68,16 @@ def _gate(gate: Mapping[str, Any]) -> list[Signal]:
     at, most = gate["at"], gate["wanted_s"]
     if at is None:
         return []
-    wanted = f"drained in {most:.0f} s at most" if most is not None else "a short drain"
+    share = f"{BUDGET_SHARE:.0%} of the freeze budget"
+    wanted = f"drained in {most:.0f} s at most, {share}" if most is not None else "a short drain"
     out = []
     for group in gate["groups"]:
         needs = group["seconds_left"]
         said = "unknown" if group["lag"] is None else f"{group['lag']:,.0f} offsets behind"
-        said += f", about {needs:.0f} s to drain" if needs is not None else ", not drained in sight"
+        if needs is not None:
+            said += f", about {needs:.0f} s to drain"
+        elif group["lag"] is not None:
+            said += ", and at this rate it never comes to the end"
         good = needs is not None and most is not None and needs <= most
         out.append(Signal(f"lag of {group['group']}", said, wanted, good, at))
     told = tuple(f"group {group['group']}:" for group in gate["groups"])
