@@ -68,12 +68,16 @@ class Jobs:
 
     def start(self, args: Sequence[str], parallelism: int = 1, **more: Any) -> None:
         """Run our jar with these arguments; returns once a checkpoint is complete."""
+        name = args[args.index("--name") + 1]
+        self.submit(args, parallelism, **more)
+        self.cluster.until(lambda: self.runs(name), f"{name} runs and completes a checkpoint")
+
+    def submit(self, args: Sequence[str], parallelism: int, **more: Any) -> None:
+        """Run our jar with these arguments."""
         jar = newest_jar(self.ask("GET", "/jars", None), JAR)
         assert jar is not None
-        name = args[args.index("--name") + 1]
         body = {"programArgsList": list(args), "parallelism": parallelism, **more}
         self.ask("POST", f"/jars/{quote(jar[0], safe='')}/run", body)
-        self.cluster.until(lambda: self.runs(name), f"{name} runs and completes a checkpoint")
 
     def runs(self, name: str) -> bool:
         """Whether it has completed a checkpoint of its own."""
@@ -233,9 +237,12 @@ class Flow:
         total = sum(map(len, wrote.values()))
         self.jobs.cluster.until(lambda: self.given() >= total, "everything comes out")
         assert all(numbers == list(range(len(numbers))) for numbers in wrote.values())
-        wanted = {key: [[n, n + 1, n + 1] for n in numbers] for key, numbers in wrote.items()}
-        assert readable(self.config, self.scored, 2) == wanted
+        assert readable(self.config, self.scored, 2) == self.wanted()
         self.jobs.cluster.until(lambda: not self.open(), f"every transaction has ended: {self.open()}")
+
+    def wanted(self) -> dict[str, list[list[int]]]:
+        """What is to come out: each number with the counts of both jobs."""
+        return {key: [[n, n + 1, n + 1] for n in numbers] for key, numbers in self.writer.wrote.items()}
 
     def open(self) -> list[str]:
         """What keeps readers of committed records from the end of a topic that one of the jobs writes to."""

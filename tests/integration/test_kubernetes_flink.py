@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
-import socket
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.flink_deployment_world import served, service
 from tests.integration.kubernetes_players import FLINK, flink_operator, install, playing
 from tests.integration.kubernetes_world import NOBODY, USER, Namespace, ask_of, rules_of_the_page
 from tests.unit.flink_deployment_place import deployment, told
@@ -24,7 +19,7 @@ from lab.runfolder import ROOT
 from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.controllers.flink import FlinkController
 from topicshift.adapters.rest import Ask
-from topicshift.core.errors import AccessDenied, NotFound, Refused, TopicshiftError, Transient
+from topicshift.core.errors import AccessDenied, Transient
 from topicshift.core.kubernetes.workload import BEFORE
 from topicshift.ports import ControlContext, Participant, ParticipantState
 from topicshift.testing.fake_flink import FakeJobManager
@@ -46,48 +41,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-def _own_address() -> str:
-    """An address of this machine that is not its loopback: the API server leads to no other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("198.51.100.1", 9))
-        return str(probe.getsockname()[0])
-
-
-@contextmanager
-def served(manager: FakeJobManager) -> Iterator[tuple[str, int]]:
-    """The JobManager in memory behind HTTP: its address and port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            try:
-                code, answer = 200, manager("GET", self.path, None)
-            except TopicshiftError as error:
-                code, answer = {NotFound: 404, Refused: 400}.get(type(error), 503), {"errors": []}
-            body = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer((_own_address(), 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield str(server.server_address[0]), server.server_port
-        server.shutdown()
-        thread.join(10)
-
-
 class Place:
     """A FlinkDeployment that runs on the source, and the controller with the rights of the page."""
 
     def __init__(self, shop: Namespace, at: tuple[str, int], manager: FakeJobManager) -> None:
         self.shop, self.manager = shop, manager
         self.operator = FakeFlinkOperator(manager)
-        self._service(*at)
+        service(shop, "scorer", *at)
         self.path = shop.create(RESOURCE, deployment("scorer"))
         settings = {**told("scorer"), "namespace": shop.namespace}
         self.who = Participant("scorer", "consumer", "flink", GROUP, None, settings, "none")
@@ -100,24 +60,6 @@ class Place:
             "m", SOURCE, TARGET, 1, say=lambda name, data: self.trail.append(dict(data)), told=lambda name: self.trail
         )
         self.use(shop.ask)
-
-    def _service(self, address: str, port: int) -> None:
-        """The service of its JobManager: the API server leads to addresses of pods alone, and this is one's."""
-        shop, name, ports = self.shop, "scorer-rest", [{"name": "rest", "port": port, "protocol": "TCP"}]
-        app = {"name": "app", "image": "none", "command": [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]}
-        pod = shop.create("v1/pods", {"metadata": {"name": "jobmanager"}, "spec": {"containers": [app]}})
-        shop.until(lambda: shop.get(pod)["status"].get("phase") == "Running", "its pod runs")
-        seen = shop.get(pod)
-        at = {"podIP": address, "podIPs": [{"ip": address}]}
-        shop.admin("PUT", f"{pod}/status", {**seen, "status": {**seen["status"], **at}})
-        of = {"targetRef": {"kind": "Pod", "name": "jobmanager", "namespace": shop.namespace}}
-        spec = {"ports": [{"name": "rest", "port": 8081, "targetPort": port}]}
-        shop.create("v1/services", {"metadata": {"name": name}, "spec": spec})
-        subsets = [{"addresses": [{"ip": address, **of}], "ports": ports}]
-        shop.create("v1/endpoints", {"metadata": {"name": name}, "subsets": subsets})
-        labels = {"kubernetes.io/service-name": name}
-        piece = {"addressType": "IPv4", "endpoints": [{"addresses": [address], **of}], "ports": ports}
-        shop.create("discovery.k8s.io/v1/endpointslices", {"metadata": {"name": name, "labels": labels}, **piece})
 
     def use(self, ask: Ask) -> None:
         """From now on the controller asks in this way."""
