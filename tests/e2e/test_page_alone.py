@@ -234,6 +234,13 @@ def test_abort_and_close_look_different_and_say_what_sets_them_apart(page: Page,
     assert len(set(found)) == 2
 
 
+def test_an_order_that_failed_is_not_said_to_be_done(page: Page, site: Served) -> None:
+    site.state = "failed"
+    found = dialog(opened(page, site, f"migrations/{site.ids['asking']}"), "Pause")
+    found.get_by_role("button", name="Pause", exact=True).click()
+    expect(found.locator(".said")).to_contain_text("What was to be done:nothing newIt failed")
+
+
 @pytest.mark.parametrize(
     ("which", "label"), [("asking", "Abort"), ("asking", "Close the migration"), ("done", "Roll back")]
 )

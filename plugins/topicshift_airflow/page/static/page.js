@@ -169,7 +169,7 @@
       const task = dag === "topic_rollback" ? "observe" : "give_order";
       const said = parsed((await xcom(at, "return_value", task)) ?? (await xcom(at, "said", task))) || {};
       const lines = (said.would || []).map((line) => [line]);
-      if (lines.length) lines.unshift([onlySay ? "What would happen now, by what the cluster shows:" : "What happened:"]);
+      if (lines.length) lines.unshift([onlySay ? "What would happen now, by what the cluster shows:" : state === "failed" ? "What was to be done:" : "What was done:"]);
       if (said.cannot) lines.push([`Refused: ${said.cannot}`, "bad-text"]);
       else if (state === "failed") lines.push(["It failed; the log of its task says why.", "bad-text"]);
       else if (!onlySay) {
