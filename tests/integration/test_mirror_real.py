@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from tests.integration.connect_world import ConnectWorker
 from tests.integration.host_world import Host, by_key
+from tests.integration.mirror_world import Copy, copied_once, copies, mirror
 from tests.integration.real_world import RealWorld
 from tests.integration.reaper import Reaper
 from tests.unit.connect_contract import a_mirror_is_a_source_whose_offsets_are_read_and_set as contract
@@ -48,58 +48,6 @@ def worker(elsewhere: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) 
 def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdmin]:
     with KafkaAdmin(broker.config()) as made:
         yield made
-
-
-def mirror(broker: EmbeddedBroker, elsewhere: EmbeddedBroker, topics: str, **more: str) -> dict[str, str]:
-    """Settings of its source connector."""
-    return {
-        "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
-        "tasks.max": "2",
-        "topics": topics,
-        "source.cluster.alias": "here",
-        "target.cluster.alias": "there",
-        "source.cluster.bootstrap.servers": broker.bootstrap,
-        "target.cluster.bootstrap.servers": elsewhere.bootstrap,
-        "replication.factor": "1",
-        "offset-syncs.topic.replication.factor": "1",
-        "sync.topic.acls.enabled": "false",
-        **more,
-    }
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A record in the other cluster. ``at``: when it was appended there, in ms."""
-
-    key: str
-    number: int
-    topic: str
-    partition: int
-    at: int
-
-
-def copies(cluster: EmbeddedBroker, *topics: str) -> list[Copy]:
-    """Everything that these topics of a cluster hold, in the order of each partition."""
-    reader = Consumer({**cluster.config(), "group.id": "looks", "enable.auto.commit": False})
-    try:
-        listed = reader.list_topics(timeout=10).topics
-        parts = [(t, p) for t in topics if t in listed for p in listed[t].partitions]
-        ends = {tp: reader.get_watermark_offsets(TopicPartition(*tp), timeout=10)[1] for tp in parts}
-        left = {tp for tp, end in ends.items() if end}
-        reader.assign([TopicPartition(t, p, 0) for t, p in left])
-        found: list[Copy] = []
-        while left:
-            message = reader.poll(10)
-            assert message is not None and message.error() is None, message and message.error()
-            where = str(message.topic()), int(message.partition() or 0)
-            key, value = message.key(), message.value()
-            assert key is not None and value is not None
-            found.append(Copy(key.decode(), int(value), *where, message.timestamp()[1]))
-            if int(message.offset() or 0) + 1 >= ends[where]:
-                left.discard(where)
-        return found
-    finally:
-        reader.close()
 
 
 class Migration(RealWorld):
@@ -171,17 +119,10 @@ class Migration(RealWorld):
         self.host.stand("checkout")
         self.until(lambda: not self.host.running("checkout")[1], "the producer has ended")
         sent = by_key(self.host.seen("checkout"))
-        assert all(numbers == list(range(len(numbers))) for numbers in sent.values())
         count = sum(map(len, sent.values()))
         self.until(lambda: self.count(self.old, self.new) >= count, "all is copied", 60)
         found = copies(self.elsewhere, self.old, self.new)
-        for key, numbers in sent.items():
-            mine = sorted((c for c in found if c.key == key), key=lambda c: c.number)
-            assert [c.number for c in mine] == numbers, f"{key}: lost, or copied twice"
-            assert [c.at for c in mine] == sorted(c.at for c in mine), f"{key}: out of order"
-            for copy in (self.old, self.new):
-                inside = [c.number for c in found if c.key == key and c.topic == copy]
-                assert inside == sorted(inside), f"{key}: out of order in {copy}"
+        copied_once(sent, found)
         return found
 
     def close(self) -> None:
