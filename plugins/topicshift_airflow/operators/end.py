@@ -113,7 +113,6 @@ class ObserveRollback(BaseOperator):
                 raise Unreadable(f"Rollback of {row.migration_id}: {decision.why}. Nothing was changed.")
             # Nobody is told to fail a healthy run for a way back that is not there.
             require_ended(row, context, kind)
-            reason_of(params, needed=True)
             return self._told(row.migration_id, kind, why)
 
     def _say(self, ctx: MigrationContext, record: Record, context: Any) -> NoReturn:
