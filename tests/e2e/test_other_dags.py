@@ -131,7 +131,8 @@ def test_an_assessment_reports_and_changes_nothing(stack: Stack, journal: SqlJou
     assert journal.find(source=topic.name) == []
     answer = stack.airflow.xcom("topic_assessment", run.run_id, "report")
     assert answer["ok"]
-    (folder,) = [p for p in stack.evidence.iterdir() if p.name.startswith("assessment-")]
+    plans = [p for p in stack.evidence.glob("assessment-*/plan.json") if answer["plan_hash"] in p.read_text()]
+    (folder,) = [p.parent for p in plans]
     impact = json.loads((folder / "impact.json").read_text())
     assert (impact["records"], impact["distinct_keys"]) == (60, 10)
     assert 6 in [c["partitions"] for c in impact["candidates"]]
