@@ -65,8 +65,8 @@ def call(at: float, who: str = "p", **more: Any) -> Line:
     return at, who, "call", {"port": "routes", "method": "write", "outcome": "ok", "began": at, "args": ""} | more
 
 
-def acls(at: float, does: str, args: str, **more: Any) -> Line:
-    return call(at, port="admin", method=f"{does}_acls", args=args, **more)
+def acls(at: float, does: str, args: str, who: str = "p", **more: Any) -> Line:
+    return call(at, who, port="admin", method=f"{does}_acls", args=args, **more)
 
 
 LATE = acls(60.0, "create", "[a]", began=39.0)
@@ -152,6 +152,14 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("old_epochs_write_nothing", [(5.0, "journal", "epoch", {"migration": "m", "epoch": 2}), row(6.0, "arm")], {}),
     ("sends_while_seated", [seat(10.0, "p", 40.0), call(42.0)], {}),
     ("sends_while_seated", [seat(10.0, "p", 40.0), LATE, acls(61.0, "delete", "[b]")], {}),
+    (
+        "sends_while_seated",
+        [
+            *(seat(10.0, "p", 40.0), acls(12.0, "create", "[a]"), seat(45.0, "q", 75.0)),
+            *(acls(50.0, "create", "[a]", who="q"), acls(90.0, "delete", "[a]")),
+        ],
+        {},
+    ),
     ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
     ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
     ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
@@ -345,6 +353,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [(5.0, "journal", "epoch", {"migration": "m", "epoch": 1}), row(6.0, "arm")],
         [seat(10.0, "p", 40.0), call(41.0), call(50.0, "watch")],
         [seat(10.0, "p", 40.0), LATE, acls(61.0, "delete", "[a]")],
+        [seat(10.0, "p", 40.0), acls(12.0, "create", "[a]"), acls(90.0, "delete", "[a]")],
         [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
         [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
         [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],

@@ -45,21 +45,23 @@ def old_epochs_write_nothing(facts: Facts) -> Iterator[Violation]:
 def sends_while_seated(facts: Facts) -> Iterator[Violation]:
     """A process that was held up for longer than its seat lasts sends nothing more of that act.
 
-    It may take back, once, the ACLs that it created while it was held up.
+    It may take back, once, the ACLs that it created before or while it was held up, unless they are another's by now.
     """
     if facts.start.get("skew"):
         return
     until: dict[str, float] = {}
-    created_late: dict[str, str] = {}
+    created, whose = dict[str, str](), dict[str, str]()
     odd = {e.who for e in facts.deeds if e.what == "fault" and e["fault"].kind == "clock_step"}
     for e in facts.deeds:
         if e.what == "seat":
             until[e.who] = e["until"]
         elif e.what == "call" and e["port"] in ("admin", "routes") and e.who in until and e.who not in odd:
             late = e["began"] - until[e.who]
-            takes_back = e["method"] == "delete_acls" and created_late.pop(e.who, "none") == e["args"]
-            if e["method"] == "create_acls" and late <= ACT_SLACK_S and e.at > until[e.who]:
-                created_late[e.who] = e["args"]
+            deletes = e["method"] == "delete_acls"
+            nobodys = deletes and whose.pop(e["args"], e.who) == e.who
+            takes_back = deletes and created.pop(e.who, "none") == e["args"] and nobodys
+            if e["method"] == "create_acls" and late <= ACT_SLACK_S:
+                created[e.who], whose[e["args"]] = e["args"], e.who
             if late > ACT_SLACK_S and not takes_back:
                 yield Violation("seat", f"{e.who} sent {e['method']} {late:.0f} s after the end of its seat", e.at)
 
