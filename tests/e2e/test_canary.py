@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ import pytest
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from fastapi.routing import APIRoute
 from tests.e2e.small import Run, Topic, until
 
 from lab.broker import EmbeddedBroker, new_password
+from lab.runfolder import write_private
 from lab.stack import ORCHESTRATOR, Progress, Stack
 from topicshift import cli
 from topicshift.adapters.journal import SqlJournal
+from topicshift_airflow.web import app
 
 pytestmark = [
     pytest.mark.e2e,
@@ -49,7 +53,7 @@ class CanaryStack(Stack):
         super().__init__(folder / "run", postgres=True)
         self.tmp = folder / "tmp"
         self.tmp.mkdir(mode=0o700)
-        places = ("journal", "spark", "hook", "hook path", "metadata", "connect", "mail")
+        places = ("journal", "spark", "hook", "hook path", "metadata", "connect", "mail", *PARTICIPANTS, "http header")
         self.canaries = {name: f"canary{new_password()}" for name in places}
 
     def _start_airflow(self, broker: EmbeddedBroker, progress: Progress) -> None:
@@ -88,12 +92,38 @@ class CanaryStack(Stack):
                 "extra": {"disable_ssl": True, "disable_tls": True, "timeout": 2, "retry_limit": 1},
             },
             "topicshift_signing": {"conn_type": "generic", "password": key},
+            **self._participants(),
         }
         self._environment |= {f"AIRFLOW_CONN_{name.upper()}": json.dumps(c) for name, c in connections.items()}
         page = (ROOT / "docs" / "notifications.md").read_text("utf-8")
         self._environment["AIRFLOW_VAR_TOPICSHIFT_NOTIFIERS"] = page.split("```json\n")[1].split("```")[0]
         self._environment["TMPDIR"] = str(self.tmp)
         super()._start_airflow(broker, progress)
+
+    def _participants(self) -> dict[str, dict[str, Any]]:
+        """Connections of the kinds that a service moves; at none of them anybody answers."""
+        nobody = {"conn_type": "http", "host": "http://127.0.0.1:9"}
+        file = self.folder.folder("kube") / "config"
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+            "users": [{"name": "u", "user": {"token": self.canaries["kubernetes"]}}],
+        }
+        write_private(file, json.dumps(config))
+        return {
+            "http_default": {
+                **nobody,
+                "login": "topicshift",
+                "password": self.canaries["http"],
+                "extra": {"headers": {"X-Key": self.canaries["http header"]}},
+            },
+            "flink_default": {**nobody, "password": self.canaries["flink"]},
+            "kubernetes_default": {"conn_type": "kubernetes", "extra": {"kube_config_path": str(file)}},
+        }
+
+
+PARTICIPANTS = ("http", "flink", "kubernetes")
 
 
 def _with_password(url: str, word: str) -> str:
@@ -147,7 +177,8 @@ class Hunt:
 
     def open_to_others(self, folder: Path) -> None:
         """Files that hold a secret for a while are nobody else's to read, nor is any folder on the way to them."""
-        for path in folder.rglob("*"):
+        # Folders come and go meanwhile, which ends pathlib's walk with an error.
+        for path in (Path(at) / name for at, _, names in os.walk(folder) for name in names):
             try:
                 small = path.is_file() and path.stat().st_size < LARGEST
                 if small and any(text in path.read_bytes() for _, text in self._spelt):
@@ -163,9 +194,12 @@ class Hunt:
         over = threading.Event()
 
         def work() -> None:
-            while not over.wait(0.05):
-                self.processes()
-                self.open_to_others(folder)
+            try:
+                while not over.wait(0.05):
+                    self.processes()
+                    self.open_to_others(folder)
+            except Exception as error:  # one that has died would find nothing any more
+                self.found.add(f"the hunt died: {error!r}")
 
         thread = threading.Thread(target=work, name="hunt")
         thread.start()
@@ -199,24 +233,59 @@ def moved(stack: CanaryStack, topic: Topic) -> Run:
 
 
 def silent(stack: CanaryStack) -> None:
-    """A plan for a connector whose worker is not there: what is said of that names no secret."""
+    """A plan for applications whose services are not there: what is said of each names no secret."""
     topic = Topic(stack, "silent", "silent-ledger").make()
-    sink = {"name": "archive", "kind": "connect", "group": "connect-archive", "settings": {"connector": "archive"}}
-    run = Run.start(stack.airflow, "topic_migration", topic.values(consumers=[sink])).wait("failed")
-    assert "127.0.0.1:9" in run.failures(), "the worker's connection was used"
+    settings: dict[str, dict[str, Any]] = {
+        "connect": {"connector": "archive"},
+        "flink": {
+            "job": "archive",
+            "jar": "jobs.jar",
+            "entry_class": "shop.Archive",
+            "args": ["--from", "{topic}", "--uid", "{uid}"],
+        },
+        "kubernetes": {"workload": "Deployment/archive", "namespace": "shop", "topic_in": "env:TOPIC"},
+        "http": {
+            "stop": {"path": "/run", "method": "PUT", "body": {"run": False}},
+            "point": {"path": "/topic", "method": "PUT", "body": {"topic": "${topic}"}},
+            "start": {"path": "/run", "method": "PUT", "body": {"run": True}},
+            "observe": {
+                "path": "/state",
+                "running": {"/state": "running"},
+                "stopped": {"/state": "stopped"},
+                "topic": "/topic",
+            },
+            "restarts_on": "pointed",
+        },
+    }
+    sinks = [
+        {"name": kind, "kind": kind, "group": f"silent-{kind}", "stored_offsets": "none", "settings": values}
+        for kind, values in settings.items()
+    ]
+    run = Run.start(stack.airflow, "topic_migration", topic.values(consumers=sinks)).wait("failed")
+    with closing(SqlJournal(stack.journal_url)) as journal:
+        (row,) = journal.find(source=topic.name)
+    plan = json.loads((stack.evidence / row.migration_id / "plan.json").read_text())
+    said = " ".join(found["seen"] for found in plan["findings"] if found["subject"] == "unable")
+    assert [kind for kind in settings if f"{kind}: " not in said] == [], run.failures()
 
 
 def served(stack: CanaryStack, migration_id: str, hunt: Hunt) -> None:
-    """Every file of evidence, as the web server gives it to somebody who may read it."""
+    """Every page and every file of evidence, as the web server gives it to somebody who may read it."""
     passwords = json.loads(stack.services.passwords_file.read_text())
     who = {"username": "admin", "password": passwords["admin"]}
+    with closing(SqlJournal(stack.journal_url)) as journal:
+        dag_id, _, run_id = journal.current(migration_id).owner.partition("/")
+    names = {"migration_id": migration_id, "folder": migration_id}
+    pages = [route.path.format(**names, name="report.html") for route in app.routes if isinstance(route, APIRoute)]
+    pages += [f"/evidence/{migration_id}/{file.name}" for file in sorted((stack.evidence / migration_id).iterdir())]
     with httpx.Client(base_url=stack.services.url, trust_env=False, timeout=60) as client:
         token = client.post("/auth/token", json=who).json()["access_token"]
-        for file in sorted((stack.evidence / migration_id).iterdir()):
-            url = f"/topicshift/evidence/{migration_id}/{file.name}"
-            page = client.get(url, headers={"Authorization": f"Bearer {token}"})
-            assert page.status_code == 200, file.name
-            hunt.look("pages", file.name, page.content + str(page.headers).encode())
+        for path in dict.fromkeys(pages):
+            asked = {"dag_id": dag_id, "run_id": run_id} if path == "/run" else None
+            page = client.get(f"/topicshift{path}", params=asked, headers={"Authorization": f"Bearer {token}"})
+            assert page.status_code == 200, (path, page.status_code)
+            hunt.look("pages", path, page.content + str(page.headers).encode())
+    assert f"/migrations/{migration_id}" in pages and len(pages) > 10
 
 
 def test_no_secret_leaves_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
