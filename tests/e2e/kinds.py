@@ -15,7 +15,7 @@ from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.ports import StepRow
 
-SWITCH = "switch_producers.switch"
+DAG, SWITCH = "topic_migration", "switch_producers.switch"
 
 
 class Applications(ABC):
@@ -26,8 +26,6 @@ class Applications(ABC):
     """What a log or the audit trail calls one of them by."""
     secrets: tuple[str, ...] = ()
     """What neither of both may hold."""
-    dag = "topic_migration"
-    """The DAG that moves them."""
 
     @property
     def target(self) -> str:
@@ -88,12 +86,6 @@ def aborted_then_moved(stack: Stack, apps: Applications) -> None:
         _moved(stack, apps, journal, admin)
 
 
-def moved(stack: Stack, apps: Applications) -> None:
-    """A migration moves them all."""
-    with closing(SqlJournal(stack.journal_url)) as journal, KafkaAdmin(stack.broker.superuser_config()) as admin:
-        _moved(stack, apps, journal, admin)
-
-
 def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: KafkaAdmin) -> None:
     def seen() -> tuple[Any, ...]:
         topics = (apps.topic, apps.target)
@@ -105,7 +97,7 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
         return found
 
     before = seen()
-    run = Run.start(stack.airflow, apps.dag, apps.values(approvals_certificate="required"))
+    run = Run.start(stack.airflow, DAG, apps.values(approvals_certificate="required"))
     run.question(SWITCH)
     migration = journal.find(source=apps.topic)[-1].migration_id
     assert row("freeze").state == "intended" and apps.shape() != before[-1], "producers stand still"
@@ -122,7 +114,7 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
 
 
 def _moved(stack: Stack, apps: Applications, journal: SqlJournal, admin: KafkaAdmin) -> None:
-    run = Run.start(stack.airflow, apps.dag, apps.values()).wait("success")
+    run = Run.start(stack.airflow, DAG, apps.values()).wait("success")
     assert apps.is_moved(), apps.shape()
     apps.goes_on()
     apps.proven()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from topicshift.adapters.controllers.connect import ConnectController
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.rest import Endpoint, asker
 from topicshift.core.engine.words import Row, Step
-from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
+from topicshift.core.errors import PreflightFailed, Refused, Unreadable
 from topicshift.ports import ControlContext, Participant
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
@@ -366,34 +365,6 @@ def test_a_member_that_lingers_in_the_sinks_group_keeps_its_offsets_from_being_s
         other.close()
     w.advanced()
     assert w.differs() == w.moved()
-    w.proven()
-
-
-def test_a_connector_that_failed_while_its_task_runs_is_neither_moved_nor_taken_for_one_that_stands(
-    migrate: Migrate,
-) -> None:
-    w = migrate()
-    ctx = w.context()
-    ctx.refresh()
-    for name, file, who in (
-        (w.source_name, w.wrote, ctx.producers),
-        (w.sink_name, w.kept, ctx.consumers),
-    ):
-        broken = Path(f"{file}.broken")
-        broken.touch()
-        with suppress(Transient):  # its worker says 500
-            w.worker.ask("POST", f"/connectors/{name}/restart", None)
-        w.worker.until(partial(w.is_in, name, "FAILED"), "the connector failed")
-        assert "RUNNING" in w.worker.status(name)[1], "its task runs on"
-        (seen,) = w.controllers["connect"].observe(ctx.control(), who)
-        assert seen.status == "running" and seen.topic in (w.source, None)
-        with pytest.raises(PreflightFailed, match=r"TS325.*the connector is FAILED"):
-            w.advanced()
-        broken.unlink()
-        w.worker.ask("POST", f"/connectors/{name}/restart", None)
-        w.worker.until(partial(w.worker.running, name), "it runs")
-    w.advanced()
-    w.goes_on()
     w.proven()
 
 
