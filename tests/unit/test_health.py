@@ -22,6 +22,7 @@ from topicshift.core.health import (
     FEW_MS,
     FILE,
     MOST,
+    SHORT_S,
     CheckpointSample,
     GroupSample,
     Health,
@@ -220,6 +221,7 @@ def test_a_migration_keeps_the_source_before_and_the_target_after() -> None:
     freeze = w.data_of("freeze")
     assert found.switched_at == freeze["ended_at"] and found.before.at < freeze["started_at"]
     assert "Before and after" in w.page() and "lag of ledger-g 0 0 same" in w.page()
+    assert SHORT_S == 300 and "A rate over less than 5 minutes" in w.page()
 
 
 def test_for_a_day_the_watch_looks_again_and_the_report_says_what_got_worse() -> None:

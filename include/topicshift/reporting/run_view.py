@@ -15,7 +15,7 @@ from topicshift.core.drain.reasons import explain
 from topicshift.core.engine.left import left_by_hand
 from topicshift.core.engine.words import Ask, Row, told
 from topicshift.core.health import FILE as HEALTH
-from topicshift.core.health import Health, compare
+from topicshift.core.health import SHORT_S, Health, compare
 from topicshift.core.impact.placement import placement
 from topicshift.core.spec.shadows import real_name
 from topicshift.reporting.drain_charts import chart
@@ -54,6 +54,8 @@ class View:
     placement: dict[str, Any] | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     watched: str = ""
+    short_rate: str = f"{SHORT_S / 60:g} minutes"
+    """A rate over less than that is not judged."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     freezes: list[dict[str, Any]] = field(default_factory=list)
     shown_s: float | None = None
