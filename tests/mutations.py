@@ -213,7 +213,7 @@ MUTATIONS = (
     Mutation(
         "tasks: a run whose migration was aborted ends green",
         "plugins/topicshift_airflow/operators/advance.py",
-        "        if called_off:",
+        '        if self.wanted == "forward" and (otherwise := ended_otherwise(ctx)):',
         "        if False:",
         ("tests/unit/test_cleared_tasks.py",),
     ),

@@ -96,13 +96,13 @@ class Alarms:
 
     def _record(self, kind: str, data: dict[str, Any]) -> None:
         from topicshift_airflow.runtime import open_journal
+        from topicshift_airflow.triggers.standing import stands
 
-        if not self._stands():
-            return
         try:
             journal = open_journal()
             try:
-                journal.event(self._claim, kind, "topicshift", data)
+                if stands(journal.current(self._claim.migration_id), self._claim):
+                    journal.event(self._claim, kind, "topicshift", data)
             finally:
                 journal.close()
         except TopicshiftError as error:

@@ -185,10 +185,9 @@ class AdvanceOperator(HITLOperator):
         return None
 
     def _done(self, ctx: MigrationContext, done: Done) -> Any:
-        called_off = self.wanted == "forward" and ended_otherwise(ctx)
-        if called_off:
+        if self.wanted == "forward" and (otherwise := ended_otherwise(ctx)):
             # Airflow takes a run of skipped tasks for a success.
-            raise AirflowFailException(called_off)
+            raise AirflowFailException(otherwise)
         if done.decision.rule == "ended" and not self.again:
             raise AirflowSkipException(f"{_ended(ctx)} A task that is cleared has nothing left to do.")
         ctx.log(f"done; next: {done.why}")
@@ -231,8 +230,9 @@ class AdvanceOperator(HITLOperator):
 
 def ended_otherwise(ctx: MigrationContext) -> str:
     """What became of a migration that was aborted, closed or rolled back; empty for one that is open, or went well."""
-    otherwise = (MigrationState.FAILED, MigrationState.ROLLED_BACK)
-    return _ended(ctx) if ctx.row.state in otherwise and not ctx.row.active else ""
+    from topicshift.core.plan.ownership import called_off
+
+    return _ended(ctx) if called_off(ctx.row) else ""
 
 
 def _ended(ctx: MigrationContext) -> str:

@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
 from topicshift.core.errors import TopicshiftError, Transient
+from topicshift.core.plan.ownership import called_off
 from topicshift.core.rows import Claim
 from topicshift_airflow.triggers import Trigger
-from topicshift_airflow.triggers.standing import Reader, ended, while_standing
+from topicshift_airflow.triggers.standing import Reader, while_standing
 
 if TYPE_CHECKING:
     from topicshift.acts.drain import DrainTaker
@@ -55,7 +56,7 @@ class _DrainWait(Trigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; one event ends it. An error of the product is an event too, so that the step can name it."""
         try:
-            yield TriggerEvent(await while_standing(self.wait(), self.log, self.migration_id, self.claim))
+            yield TriggerEvent(await while_standing(self.wait(), self._journal, self.migration_id, self.claim))
         except TopicshiftError as error:
             yield TriggerEvent({"status": "error", "message": str(error), "retryable": error.retryable})
         finally:
@@ -71,7 +72,7 @@ class _DrainWait(Trigger):
         Nothing is written any more once the migration has ended: the audit trail names the file as it was then.
         """
         row = await self._journal.read(lambda journal: journal.current(self.migration_id))
-        if row is not None and ended(row):
+        if row is not None and called_off(row):
             return
         try:
             await asyncio.to_thread(_write, self.migration_id, name, text)

@@ -44,6 +44,10 @@ class ClockTrigger(Trigger):
     moment: float
     migration_id: str = ""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._journal = Reader(self.log)
+
     def left(self) -> float:
         """Seconds until the moment."""
         return self.moment - datetime.now(UTC).timestamp()
@@ -52,7 +56,10 @@ class ClockTrigger(Trigger):
         """Wait; one event ends it."""
         # Airflow loses an event that is fired while the task is still being deferred.
         await asyncio.sleep(1.0)
-        yield TriggerEvent(await while_standing(self.wait(), self.log, self.migration_id))
+        try:
+            yield TriggerEvent(await while_standing(self.wait(), self._journal, self.migration_id))
+        finally:
+            await self._journal.close()
 
     async def wait(self) -> dict[str, Any]:
         """Wait, and say what has come."""
@@ -68,18 +75,14 @@ class RowTrigger(ClockTrigger):
 
     async def wait(self) -> dict[str, Any]:
         """Look every two seconds."""
-        reader = Reader(self.log)
-        try:
-            first = await reader.read(self._look)
-            while self.left() > 0:
-                now = await reader.read(self._look)
-                # A quick person was there before the first look: a row that is not open any more has changed.
-                if now is not None and (now != first or now[0] != OPEN):
-                    return dict(CHANGED)
-                await asyncio.sleep(LOOK_EVERY_S)
-            return dict(MOMENT)
-        finally:
-            await reader.close()
+        first = await self._journal.read(self._look)
+        while self.left() > 0:
+            now = await self._journal.read(self._look)
+            # A quick person was there before the first look: a row that is not open any more has changed.
+            if now is not None and (now != first or now[0] != OPEN):
+                return dict(CHANGED)
+            await asyncio.sleep(LOOK_EVERY_S)
+        return dict(MOMENT)
 
     def _look(self, journal: Journal) -> tuple[str, Any]:
         row = journal.step(self.migration_id, self.row)

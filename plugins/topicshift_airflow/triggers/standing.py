@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topicshift.core.engine.words import MigrationState
 from topicshift.core.errors import TopicshiftError
+from topicshift.core.plan.ownership import called_off
 from topicshift.core.rows import Claim, MigrationRow
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Reader:
     """The journal for as long as a trigger waits; opened anew after a fault. All its calls come from one thread."""
 
     def __init__(self, log: Any) -> None:
-        self._log = log
+        self.log = log
         self._journal: Journal | None = None
 
     async def read(self, look: Callable[[Journal], T]) -> T | None:
@@ -43,7 +43,7 @@ class Reader:
                 self._journal = open_journal()
             return look(self._journal)
         except TopicshiftError as error:
-            self._log.warning("the journal could not be read: %s", error)
+            self.log.warning("the journal could not be read: %s", error)
             self._close()
             return None
 
@@ -59,18 +59,13 @@ class Reader:
         await sync_to_async(self._close)()
 
 
-def ended(row: MigrationRow) -> bool:
-    """Whether it was aborted, closed or rolled back, and nothing of it is under way any more."""
-    return row.state in (MigrationState.FAILED, MigrationState.ROLLED_BACK) and not row.active
-
-
 def stands(row: MigrationRow, claim: Claim) -> bool:
     """Whether whoever acts under this claim may still act: it has not ended, and nobody has gone on since."""
-    return not ended(row) and (row.owner, row.epoch) == (claim.owner, claim.epoch)
+    return not called_off(row) and (row.owner, row.epoch) == (claim.owner, claim.epoch)
 
 
 async def while_standing(
-    wait: Coroutine[Any, Any, dict[str, Any]], log: Any, migration_id: str, claim: Claim | None = None
+    wait: Coroutine[Any, Any, dict[str, Any]], reader: Reader, migration_id: str, claim: Claim | None = None
 ) -> dict[str, Any]:
     """What the wait returns; ``CHANGED``, and the wait is called off, once the migration has ended or changed hands.
 
@@ -78,7 +73,7 @@ async def while_standing(
     """
     if not migration_id:
         return await wait
-    tasks = asyncio.ensure_future(wait), asyncio.ensure_future(_moved(log, migration_id, claim))
+    tasks = asyncio.ensure_future(wait), asyncio.ensure_future(_moved(reader, migration_id, claim))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return next(task for task in tasks if task.done()).result()
@@ -88,18 +83,15 @@ async def while_standing(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _moved(log: Any, migration_id: str, claim: Claim | None) -> dict[str, Any]:
-    reader, first = Reader(log), None
-    try:
-        while True:
-            await asyncio.sleep(STANDING_EVERY_S)
-            row = await reader.read(lambda journal: journal.current(migration_id))
-            if row is None:  # a journal that does not answer says nothing of the migration
-                continue
-            first = first or row
-            held = stands(row, claim) if claim is not None else not ended(row)
-            if not held or (row.owner, row.state) != (first.owner, first.state):
-                log.info("%s is %s, owned by %s: the wait ends", migration_id, row.state, row.owner)
-                return dict(CHANGED)
-    finally:
-        await reader.close()
+async def _moved(reader: Reader, migration_id: str, claim: Claim | None) -> dict[str, Any]:
+    first = None
+    while True:
+        await asyncio.sleep(STANDING_EVERY_S)
+        row = await reader.read(lambda journal: journal.current(migration_id))
+        if row is None:  # a journal that does not answer says nothing of the migration
+            continue
+        first = first or row
+        held = stands(row, claim) if claim is not None else not called_off(row)
+        if not held or (row.owner, row.state) != (first.owner, first.state):
+            reader.log.info("%s is %s, owned by %s: the wait ends", migration_id, row.state, row.owner)
+            return dict(CHANGED)

@@ -46,6 +46,11 @@ def is_closed(state: str, active: bool) -> bool:
     return not active and state != MigrationState.OPEN
 
 
+def called_off(row: MigrationRow) -> bool:
+    """Whether it was aborted, closed or rolled back, and nothing of it is under way any more."""
+    return row.state in (MigrationState.FAILED, MigrationState.ROLLED_BACK) and not row.active
+
+
 def intent_refused(migration_id: str, step: str, before: str | None) -> str | None:
     """Why a step in this state cannot be intended, None if it can."""
     if before != StepState.UNDOING:
