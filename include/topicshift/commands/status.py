@@ -208,7 +208,8 @@ def _understood(
     from topicshift.core.engine.snapshot import freeze_seen, freezes_seen, record_to_show, rehearses, watch_found
 
     row, steps, known = one.row, one.steps, one.record
-    way_back = _rollback(record_to_show(row, steps), admin, dead, lambda: later_migration(journal, row))
+    held = record_to_show(row, steps)
+    way_back = _rollback(held, admin, dead, lambda: later_migration(journal, row))
     freeze = freeze_seen(known, now)
     marks = progress.marks(known)
     step, waits = progress.step_under_way(known), need(known, row.owner, one.events, now)
@@ -231,7 +232,7 @@ def _understood(
         "plan_hash": row.plan_hash,
         "freeze": freeze,
         "freezes": freezes_seen(steps, now),
-        "left": left_of(record_to_show(row, steps), one.events),
+        "left": left_of(held, one.events),
         "rollback": way_back,
         "going_back": known.mirrored,
         "waits_for": waits.what,

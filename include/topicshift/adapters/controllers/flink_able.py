@@ -41,7 +41,7 @@ def _manager(access: Access) -> Iterator[str]:
             "start it again as it was; move it by kind `command`, with a hook that changes that resource"
         )
         return
-    yield from access.cannot_begin(version or FLINK_FROM)
+    yield from access.cannot_begin(config, version or FLINK_FROM)
     folder = settings.get("execution.checkpointing.savepoint-dir") or settings.get("state.savepoints.dir")
     if not (folder or access.settings.savepoints):
         yield "its JobManager has no folder for savepoints (execution.checkpointing.savepoint-dir); see `savepoints`"

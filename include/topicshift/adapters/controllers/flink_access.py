@@ -124,8 +124,11 @@ class Access(Running):
     id_in: ClassVar[str]
     """Where a person who starts it by hand says its id."""
 
-    def cannot_begin(self, version: tuple[int, int]) -> Iterator[str]:
-        """What would keep it from being started, one line a fault, at a JobManager of this version of Flink."""
+    def cannot_begin(self, config: Any, version: tuple[int, int]) -> Iterator[str]:
+        """What would keep it from being started, one line a fault.
+
+        ``config`` is its JobManager's answer to ``/config``, ``version`` the one of Flink.
+        """
         raise NotImplementedError
 
     def begin(self, jid: str, topic: str, snapshot: Snapshot, parallelism: int) -> None:

@@ -42,9 +42,9 @@ class JarAccess(Access):
         """Id and entry classes of its jar; None where none of that name is there."""
         return self._read("/jars", lambda answer: newest_jar(answer, self.settings.jar))
 
-    def cannot_begin(self, version: tuple[int, int]) -> Iterator[str]:
+    def cannot_begin(self, config: Any, version: tuple[int, int]) -> Iterator[str]:
         """What is wrong with its jar."""
-        if not (self.ask("GET", "/config", None).get("features") or {}).get("web-submit"):
+        if not (config.get("features") or {}).get("web-submit"):
             yield "its JobManager takes no jars (web.submit.enable), so nobody could start it on the target"
             return
         found = self.jar()

@@ -51,8 +51,9 @@ class SessionJobs(FlinkWay[Access]):
 
         A JobManager that does not answer is asked again for a few seconds.
         """
-        lines = self._each_unable({p: self._access(p, ctx) for p in participants})
-        jobs = [(a.settings.connection, a.settings.job) for a in (self._access(p, ctx) for p in participants)]
+        access = {p: self._access(p, ctx) for p in participants}
+        lines = self._each_unable(access)
+        jobs = [(a.settings.connection, a.settings.job) for a in access.values()]
         return lines + [
             f"{p.name}: job {job[1]!r} is declared more than once; it is stopped and started as one"
             for p, job in zip(participants, jobs, strict=True)

@@ -58,7 +58,7 @@ class SqlAccess(Access):
 
     # ------------------------------------------------------------------------------------------------ before
 
-    def cannot_begin(self, version: tuple[int, int]) -> Iterator[str]:
+    def cannot_begin(self, config: Any, version: tuple[int, int]) -> Iterator[str]:
         """What is wrong with its gateway, its statements, or its plans of both topics."""
         seen = self.gateway.version()
         if seen != version:

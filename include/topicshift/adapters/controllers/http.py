@@ -148,9 +148,9 @@ class HttpController(PlainController):
         settings, refused = _settings(who), None
         try:
             self._do(ctx, who, "point", settings.point, {"topic": topic, "value": _known(settings, ctx)[topic]})
+        except OwnershipLost:
+            raise
         except (AccessDenied, NotFound, Refused) as error:
-            if isinstance(error, OwnershipLost):
-                raise
             refused = error
         after = self._look(ctx, who)
         if refused is not None:

@@ -75,9 +75,9 @@ class PlainController:
                 act(beside, p)
             except Transient as error:
                 return f"{p.name}: {error}"
+            except OwnershipLost:
+                raise
             except (AccessDenied, NotFound, Refused) as error:
-                if isinstance(error, OwnershipLost):
-                    raise
                 raise type(error)(f"{p.name}: {error} {MEND}") from None
             return ""
 
