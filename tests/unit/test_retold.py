@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.airflow_world import Airflow
 from tests.unit.world import World
 
-from topicshift.acts.context import Told
+from topicshift.acts.memory import Told
 from topicshift.core.engine.decision import RETELL_MOST_S, RETELL_S, due
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Act, Step

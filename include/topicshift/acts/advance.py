@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from topicshift.acts.context import SEAT_S, MigrationContext, Told
+from topicshift.acts.context import SEAT_S, MigrationContext
+from topicshift.acts.memory import Told
 from topicshift.acts.observe import observe
 from topicshift.core import errors
 from topicshift.core.engine.decision import RETELL_S, Decision, Kind

@@ -10,15 +10,14 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from topicshift.acts.memory import Memory
 from topicshift.core.drain.names import is_chart
-from topicshift.core.engine.decision import RETELL_MOST_S
 from topicshift.core.engine.mirror import live, named_on
 from topicshift.core.engine.need import BROKEN_OFF, WENT_ON
 from topicshift.core.engine.snapshot import record_of
 from topicshift.core.engine.view import Member, Policy, Record
 from topicshift.core.engine.words import Act, Ask, MigrationState, Row, StepState, row_of
 from topicshift.core.errors import OwnershipLost, Refused, TopicshiftError, Transient, Unreadable
-from topicshift.core.news import News
 from topicshift.core.policy.floor import raised, who_answers
 from topicshift.core.policy.model import Installation
 from topicshift.core.spec.model import Approval, Mode, Spec
@@ -45,11 +44,6 @@ from topicshift.ports import (
 )
 
 if TYPE_CHECKING:
-    from topicshift.acts.drain import DrainTaker
-    from topicshift.acts.rehearsed import Rehearsal
-    from topicshift.core.drain.certificate import DrainCertificate
-    from topicshift.core.drain.gate import Gate
-    from topicshift.core.fence.decision import FenceSample
     from topicshift.core.fence.record import FenceRecord
     from topicshift.core.sizing.sizing import SizingResult
 
@@ -67,48 +61,6 @@ def file_on(way: str, name: str) -> str:
 
 SPARK_ACTS = frozenset({Act.MEASURE_IMPACT, Act.START_VERIFIER, Act.PROVE_ORDER})
 """Acts that start a Spark driver. An Airflow task that is no Spark task leaves them to the task that is."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """When an act was performed last, and how often in a row."""
-
-    at: datetime
-    times: int = 1
-
-    def again(self, now: datetime) -> Told:
-        """Performed once more; after a long while it is another matter, and counts from one."""
-        return Told(now, self.times + 1 if (now - self.at).total_seconds() < 2 * RETELL_MOST_S else 1)
-
-
-@dataclass
-class Memory:
-    """What one advancer remembers: series of samples, and when it performed which act."""
-
-    samples: list[FenceSample] = field(default_factory=list)
-    still: list[FenceSample] = field(default_factory=list)
-    """Samples of the source after a record had come to it behind its fence."""
-    takers: dict[str, DrainTaker] = field(default_factory=dict)
-    certificates: dict[str, DrainCertificate] = field(default_factory=dict)
-    fence: FenceRecord | None = None
-    gate: Gate | None = None
-    rehearsal: list[Rehearsal | None] = field(default_factory=list)
-    """The latest rehearsal of this migration, once it was looked up."""
-    told: dict[str, Told] = field(default_factory=dict)
-    refused: dict[str, TopicshiftError] = field(default_factory=dict)
-    """What keeps a group where it is until a person has mended it, while others are moved."""
-    rows: tuple[MigrationRow, list[StepRow], Policy] | None = None
-    record: Record | None = None
-    """The migration as ``rows`` of the journal have it."""
-    news: News = field(default_factory=News)
-
-    def recall(self) -> dict[str, Any]:
-        """Which acts were performed, as plain values: a task carries them over its waits."""
-        return {key: [last.at.isoformat(), last.times] for key, last in self.told.items()}
-
-    def remember(self, told: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`recall`."""
-        self.told |= {key: Told(datetime.fromisoformat(at), int(times)) for key, (at, times) in told.items()}
 
 
 @dataclass
