@@ -13,6 +13,7 @@ from topicshift.acts.draft import connectors_of
 from topicshift.core.errors import AccessDenied
 from topicshift.core.kafka.cluster import Acl, ActiveProducer
 from topicshift.core.kafka.connect import Connector
+from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.plan.draft import Connectors, Draft, Wish, draft
 from topicshift.core.plan.model import make_plan
 from topicshift.core.spec.io import parse_spec
@@ -81,7 +82,8 @@ def test_groups_off_the_route_are_moved_by_a_person_and_one_without_members_says
 def test_an_application_that_reports_nowhere_says_what_to_do_about_it(there: int, do: str) -> None:
     one = world().source
     assert one is not None
-    found = drafted(followers=(), route_topics=(one,) * there, groups=listing("ledger"), commits={"ledger": commits()})
+    route = tuple(replace(one, name=name) for name in (ROUTES_TOPIC, ACKS_TOPIC))
+    found = drafted(followers=(), route_topics=route[:there], groups=listing("ledger"), commits={"ledger": commits()})
     lines = [*found.producers, *found.consumers]
     assert [(line.values["kind"], "no instance of it has reported" in line.why) for line in lines] == [
         ("manual", True)

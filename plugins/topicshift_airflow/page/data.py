@@ -14,9 +14,10 @@ from urllib.parse import quote
 from topicshift.adapters.evidence import evidence_from_env
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.snapshots import Snapshots
+from topicshift.core.drain.names import is_progress
 from topicshift.core.errors import NotFound, TopicshiftError
 from topicshift.core.page.listing import Shown, Unclear, Wanted, entry, listed, not_understood
-from topicshift.core.page.one import PEOPLE, READ, Sources, is_progress, one
+from topicshift.core.page.one import PEOPLE, READ, Sources, one
 from topicshift.core.page.seen import LOOKS
 from topicshift.core.page.timeline import usual
 from topicshift_airflow.links import airflow_path

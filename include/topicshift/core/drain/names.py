@@ -12,9 +12,14 @@ GATE = "gate_progress.json"
 """What the gate before the freeze has seen so far, for the page: lag by group over time, and what it waits for."""
 
 
+def is_progress(name: str) -> bool:
+    """Whether a file of evidence holds the progress of a drain, on this way or on a way back."""
+    return "drain_progress" in name and name.endswith(".json")
+
+
 def is_chart(name: str) -> bool:
     """Whether a file of evidence holds what a wait has seen so far: it is drawn, and proves nothing."""
-    return GATE in name or ("drain_progress" in name and name.endswith(".json"))
+    return GATE in name or is_progress(name)
 
 
 def file_name(consumer: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from topicshift.core.drain.names import GATE, STRAYS
+from topicshift.core.drain.names import GATE, STRAYS, is_progress
 from topicshift.core.drain.strays import Strays
 from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.left import left_of
@@ -31,11 +31,6 @@ NAMED = 20
 
 PEOPLE = frozenset({"asked", "approved", "refused", "unanswered", "first_yes"})
 """Events of questions to people and of their answers."""
-
-
-def is_progress(name: str) -> bool:
-    """Whether a file of evidence holds the progress of a drain, on this way or on a way back."""
-    return "drain_progress" in name and name.endswith(".json")
 
 
 @dataclass(frozen=True)

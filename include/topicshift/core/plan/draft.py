@@ -14,6 +14,7 @@ from topicshift.core.fence.acls import ANYBODY, writers
 from topicshift.core.kafka import mirror
 from topicshift.core.kafka.cluster import GroupInfo
 from topicshift.core.kafka.connect import Connector, group_of, names_too, topics_of
+from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
 from topicshift.core.kafka.streams import internal_topics, is_streams
 from topicshift.core.route.fields import MAX_NAME
 from topicshift.core.route.judge import Follower
@@ -28,9 +29,6 @@ NEVER_SEEN = (
 )
 """What no look at a cluster shows, on any cluster."""
 
-
-ROUTE_TOPICS = 2
-"""Topics of the route: its records, and the acknowledgements."""
 
 JUST_NOW_MS = 60_000
 """Milliseconds since the last record for which a producer counts as one that writes now."""
@@ -212,7 +210,7 @@ def _unreported(seen: Snapshot) -> str:
     """What to do about an application that reports nowhere: whether it follows the route cannot be told."""
     why = "no instance of it has reported on the route, so a person stops and starts it. Does it follow the route? "
     found = seen.route_topics
-    if found is not None and len(found) < ROUTE_TOPICS:
+    if found is not None and not {ROUTES_TOPIC, ACKS_TOPIC} <= {topic.name for topic in found}:
         return (
             f"{why}The route's topics are not there yet, so it could not report: run topicshift route init, look again"
         )
