@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -152,6 +153,20 @@ def test_while_workers_rebalance_nothing_is_known(place: Place) -> None:
     place.worker.busy = 9
     with pytest.raises(Unreadable, match=r"archive: .*HTTP 409"):
         place.able()
+
+
+@pytest.mark.parametrize("lost", ["connector", "task"])
+def test_one_on_its_way_to_another_worker_is_asked_again(place: Place, lost: str) -> None:
+    def lose(state: str) -> None:
+        place.sink.state = state if lost == "connector" else "RUNNING"
+        place.sink.tasks[0] = state if lost == "task" else "RUNNING"
+
+    lose("UNASSIGNED")
+    assert "UNASSIGNED" in place.able(), "nobody takes it"
+    looks = itertools.count()
+    place.worker.on_call = lambda call: lose("RUNNING") if call.endswith("/config") and next(looks) == 1 else None
+    lose("UNASSIGNED")
+    assert place.able() == ""
 
 
 # ------------------------------------------------------------------------------------------------------- acts

@@ -45,14 +45,15 @@ class ConnectController(PlainController):
     def can_i(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[str]:
         """What would keep each connector from being moved, by its worker's answers; changes nothing.
 
-        A worker that cannot answer now is asked again for a few seconds: workers that rebalance soon do.
+        A worker that cannot answer now, or has a connector or a task on its way to another worker, is asked again for
+        a few seconds: workers that rebalance are soon done.
         """
         return self.lines_of(participants, lambda p: self._patiently(ctx, p))
 
     def _patiently(self, ctx: ControlContext, who: Participant) -> list[str]:
         for _ in range(_TRIES - 1):
             try:
-                return self._unable(ctx, who)
+                return self._unable(ctx, who, placed=True)
             except Transient:
                 self._clock.sleep(_PAUSE_S)
         try:
@@ -60,9 +61,11 @@ class ConnectController(PlainController):
         except Unreadable as error:
             raise Unreadable(f"{who.name}: {error}") from None
 
-    def _unable(self, ctx: ControlContext, who: Participant) -> list[str]:
+    def _unable(self, ctx: ControlContext, who: Participant, *, placed: bool = False) -> list[str]:
         try:
             seen = self._look(who)
+            if placed and not seen.placed:
+                raise Transient(seen.text())
             root = self._ask(who)("GET", "/", None)
             wrong = [*self._elsewhere(root, who), *self._wrong(ctx, who, seen)]
         except (SpecError, NotFound) as error:

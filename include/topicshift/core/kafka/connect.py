@@ -43,6 +43,11 @@ class Connector:
         return self.state == "RUNNING" and bool(self.tasks) and set(self.tasks.values()) == {"RUNNING"}
 
     @property
+    def placed(self) -> bool:
+        """Whether it and its tasks are each with a worker; while the workers rebalance they may be with none."""
+        return not {self.state, *self.tasks.values()} & {"UNASSIGNED", "RESTARTING"}
+
+    @property
     def stopped(self) -> bool:
         """Whether it is STOPPED, and its worker lists no task any more."""
         return self.state == "STOPPED" and not self.tasks
