@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
 import pytest
 
 from topicshift import cli
+from topicshift.adapters.journal import SqlJournal
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +20,13 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith("TOPICSHIFT_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[SqlJournal]:
+    """The journal that commands find by themselves."""
+    with closing(SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")) as made:
+        yield made
 
 
 @pytest.fixture

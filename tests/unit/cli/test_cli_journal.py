@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.cli.parts import Admin
+from tests.unit.cli.parts import Admin, claimed
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core import errors
@@ -16,22 +16,8 @@ from topicshift.ports import Claim
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Any:
-    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
-    yield journal
-    journal.close()
-
-
-@pytest.fixture
 def migration(journal: SqlJournal) -> Claim:
-    claim = journal.claim(
-        cluster_id="c",
-        source="payments",
-        target="payments-v2",
-        owner="topic_migration/manual__1",
-        spec={"cutover": "drain_first", "consumers": [{"name": "l", "group": "ledger"}]},
-        owner_alive=lambda _: True,
-    )
+    claim = claimed(journal, spec={"cutover": "drain_first", "consumers": [{"name": "l", "group": "ledger"}]})
     journal.set_plan(claim, "ab" * 32)
     journal.event(claim, "approved", "user:ann", {"act": "approve.plan", "about": {"plan_hash": "ab" * 32}})
     journal.intend(claim, "create_target", {"configs": {"a": "b"}})

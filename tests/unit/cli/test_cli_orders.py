@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.unit.cli.parts import SPEC
+from tests.unit.cli.parts import SPEC, claimed
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.spec.model import Spec
@@ -20,25 +18,11 @@ WHERE = ("--bootstrap-server", "localhost:1")
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[SqlJournal]:
-    made = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def claim(journal: SqlJournal) -> Claim:
     spec = yaml.safe_load(SPEC.format(source="payments"))
     spec |= {"window": {"cron": "0 2 * * SUN", "timezone": "Europe/Berlin", "duration": "2h"}}
     spec["producers"][0]["kind"] = spec["consumers"][0]["kind"] = "manual"
-    return journal.claim(
-        cluster_id="c",
-        source="payments",
-        target="payments-v2",
-        owner="topic_migration/manual__1",
-        spec=Spec.model_validate(spec).model_dump(mode="json"),
-        owner_alive=lambda _: True,
-    )
+    return claimed(journal, spec=Spec.model_validate(spec).model_dump(mode="json"))
 
 
 def state(journal: SqlJournal, claim: Claim, row: str) -> str | None:

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.parts import claimed
 from tests.unit.page_world import change
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.tables import migrations, steps
-from topicshift.ports import Claim
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Any:
-    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
-    yield journal
-    journal.close()
-
-
-def claimed(journal: SqlJournal, source: str) -> Claim:
-    return journal.claim(
-        cluster_id="c",
-        source=source,
-        target=f"{source}-v2",
-        owner="topic_migration/manual__1",
-        spec={"cutover": "drain_first"},
-        owner_alive=lambda _: True,
-    )
-
 
 FREEZE = {"started_at": "2026-01-01T00:00:00+00:00", "lease_until": "2026-01-01T00:02:00+00:00"}
 BROKEN: list[tuple[Any, dict[str, str], str]] = [

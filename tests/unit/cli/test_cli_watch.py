@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.unit.cli.parts import claimed
 
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.journal.overview import Overview
@@ -18,14 +18,8 @@ from topicshift.ports import Claim
 
 
 @pytest.fixture
-def migration(tmp_path: Path) -> Any:
-    journal = SqlJournal(f"sqlite:///{tmp_path}/airflow/topicshift/journal.db")
-    claim = journal.claim(
-        cluster_id="c", source="payments", target="payments-v2", owner="topic_migration/manual__1",
-        spec={"cutover": "drain_first"}, owner_alive=lambda _: True,
-    )  # fmt: skip
-    yield journal, claim
-    journal.close()
+def migration(journal: SqlJournal) -> tuple[SqlJournal, Claim]:
+    return journal, claimed(journal)
 
 
 @pytest.fixture
