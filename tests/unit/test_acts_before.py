@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.test_acts_drain_back import moved
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts import orders
@@ -217,11 +218,7 @@ def test_every_ending_leaves_in_effect_what_was_there_before_and_says_so(ending:
 
 
 def test_the_way_back_puts_back_what_it_lengthened_on_the_target() -> None:
-    w = World()
-    w.advanced()
-    w.write(TARGET, 1, 4)
-    for group in ("ledger-g", "fraud-g"):
-        w.drain(group, TARGET)
+    w = moved(World())
     w.cluster.alter_topic_configs(TARGET, set_={"retention.bytes": "1000000", "retention.ms": "60000"})
     w.cluster.commit("fraud-g", TARGET, {1: 3})
     before = configs(w, TARGET)

@@ -19,6 +19,7 @@ from markupsafe import escape
 from rich.console import Console
 from sqlalchemy import event as sql_event
 from tests.unit.page_world import REQUIRED, drain_progress, keep, publish, renamed
+from tests.unit.test_acts_drain_back import moved as written
 from tests.unit.world import SOURCE, TARGET, World
 
 from topicshift.acts.finish import fail_unbegun
@@ -443,11 +444,7 @@ def test_nothing_is_drawn_of_later_than_the_end_and_nothing_is_forecast() -> Non
 
 def back_again() -> World:
     """Everybody went to the target, and back from it with its records read."""
-    world = World()
-    world.advanced()
-    world.write(TARGET, 1, 4)
-    for group in ("ledger-g", "fraud-g"):
-        world.drain(group, TARGET)
+    world = written(World())
     world.answer(world.asks(wanted="rollback"))
     world.advanced(wanted="rollback")
     return world
