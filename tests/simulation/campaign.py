@@ -144,12 +144,13 @@ def campaign(
     so far, after each piece.
     """
     tally, began = Tally(), time.monotonic()
-    pieces = list(chunks(first, count, 4 if mutant else CHUNK))
-    for piece in pieces:
+    left = list[list[int]]()
+    for piece in chunks(first, count, 4 if mutant else CHUNK):
         if kept is not None and (known := kept.of(piece)) is not None:
             tally.add(known)
+        else:
+            left.append(piece)
     tally.before = tally.runs
-    left = [piece for piece in pieces if kept is None or kept.of(piece) is None]
     work = ((piece, wish, mutant) for piece in left)
     with ExitStack() as stack:
         if jobs > 1:
