@@ -1,4 +1,4 @@
-"""Small topics on the stack's cluster, moved by hand, and a person's answers to a run."""
+"""Small topics on the stack's cluster, written and read by hand or by applications; a person's answers to a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
@@ -14,6 +15,7 @@ from tests.unit.test_notifiers import Hook
 
 from lab.airflow_api import AirflowApi, wait_until
 from lab.demo import ANSWER_AFTER_S
+from lab.load_life import App, Life
 from lab.rights import consumer_rights, grant, producer_rights
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
@@ -267,6 +269,18 @@ def web_hook(stack: Stack) -> Iterator[Hook]:
 def alarms(hook: Hook, topic: str) -> list[str]:
     """Codes of what the web hook was told of this topic, in their order."""
     return [post[2]["alarm"]["code"] for post in hook.posts if post[2]["alarm"]["topic"] == topic]
+
+
+def pair(stack: Stack, folder: Path, topic: str) -> Life:
+    """A producer and a consumer of a topic, not running yet, with their logs in a folder: 20 records a second."""
+    producers, consumers = (App("checkout", 1),), (App("ledger", 1),)
+    return Life(folder, stack.properties_file, topic=topic, keys=50, rate=20, producers=producers, consumers=consumers)
+
+
+def works(life: Life) -> None:
+    """Every application sends or reads more."""
+    now = life.counts()
+    until(lambda: all(n > now[k] + 50 for k, n in life.counts().items()), "records that are sent and read", 120.0)
 
 
 def trail_is_intact(journal: SqlJournal, migration_id: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.e2e.small import Run, trail_is_intact, until
+from tests.e2e.small import Run, pair, trail_is_intact, works
 
-from lab.load_life import App, Life
 from lab.load_proof import prove
 from lab.stack import Stack
 from lab.traffic import start_traffic
@@ -24,20 +23,8 @@ def test_after_the_switch_everybody_goes_back_and_nothing_is_lost(
     dag_id: str, source: str, stack: Stack, tmp_path: Path
 ) -> None:
     api, target, config = stack.airflow, f"{source}-v2", stack.broker.superuser_config()
-    life = Life(
-        tmp_path / "life",
-        stack.properties_file,
-        topic=source,
-        keys=50,
-        rate=20,
-        producers=(App("checkout", 1),),
-        consumers=(App("ledger", 1),),
-    )
+    life = pair(stack, tmp_path / "life", source)
     admin, journal = KafkaAdmin(config), SqlJournal(stack.journal_url)
-
-    def works() -> None:
-        now = life.counts()
-        until(lambda: all(n > now[k] + 50 for k, n in life.counts().items()), "records that are sent and read", 120.0)
 
     try:
         start_traffic(config, life, lambda _: None, backlog=300)
@@ -52,13 +39,13 @@ def test_after_the_switch_everybody_goes_back_and_nothing_is_lost(
             "ordering_sequence_header": "seq",
         }
         Run.start(api, dag_id, values).wait("success")
-        works()
+        works(life)
         back = Run.start(api, "topic_rollback", {"migration": source, "reason": "a test"})
         shown = back.answer("roll_back")
         assert "(drain_back)" in shown["subject"] and f"`{target}` keeps its records" in shown["body"]
         back.wait("success")
         assert api.xcom("topic_rollback", back.run_id, "observe")["type"] == "drain_back"
-        works()
+        works(life)
         (row,) = journal.find(source=source)
         assert (row.state, row.active) == ("rolled_back", False)
         assert trail_is_intact(journal, row.migration_id)

@@ -12,10 +12,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 import yaml
-from tests.e2e.small import Run, Topic, trail_is_intact, until
+from tests.e2e.small import Run, Topic, pair, trail_is_intact, until
 
 from lab.airflow_api import AirflowApi
-from lab.load_life import App, Life
 from lab.load_proof import prove
 from lab.rights import allow, grant
 from lab.stack import Stack
@@ -43,15 +42,7 @@ def test_a_rollback_before_the_first_record_puts_everything_back(
     stack: Stack, journal: SqlJournal, tmp_path: Path
 ) -> None:
     api, source, target = stack.airflow, "bookings", "bookings-v2"
-    life = Life(
-        tmp_path / "life",
-        stack.properties_file,
-        topic=source,
-        keys=50,
-        rate=20,
-        producers=(App("checkout", 1),),
-        consumers=(App("ledger", 1),),
-    )
+    life = pair(stack, tmp_path / "life", source)
     config = stack.broker.superuser_config()
     admin = KafkaAdmin(config)
     try:
