@@ -123,9 +123,13 @@ class AirflowServices:
             self._api = self.api_as("admin")
         return self._api
 
+    def password(self, user: str) -> str:
+        """The password of one of :data:`USERS`."""
+        return str(json.loads(self.passwords_file.read_text())[user])
+
     def api_as(self, user: str) -> AirflowApi:
         """The REST API as this user, one of :data:`USERS`."""
-        return AirflowApi(self.url, user, json.loads(self.passwords_file.read_text())[user])
+        return AirflowApi(self.url, user, self.password(user))
 
     def environment(self) -> dict[str, str]:
         """The environment of every service: deploy/airflow.env and what belongs to this run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,11 +68,11 @@ def test_what_is_typed_into_a_list_stays_as_it_is_typed(ui: Ui) -> None:
     expect(field).to_have_value('[{"name": "ledger", "group": "ledger"}]')
 
 
-def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, tmp_path: Path) -> None:
+def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, pictures: Path, tmp_path: Path) -> None:
     life = Life(tmp_path / "life", stack.properties_file, topic="orders", keys=500, rate=30.0)
     try:
         start_traffic(stack.broker.superuser_config(), life, lambda _: None, backlog=2000)
-        run = fill_in(ui, stack, life, Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path))
+        run = fill_in(ui, stack, life, pictures)
         option = run.question("approve.plan")["options"][0]
         said = ui.answer(DAG_ID, run.run_id, "approve.plan", option)
         assert "Move orders (6 partitions) to orders-v2 (30)?" in said and "keys that change their partition" in said

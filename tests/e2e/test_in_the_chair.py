@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from tests.e2e.small import Run, trail_is_intact, until
-from tests.e2e.ui import Ui, as_admin, give, order, run_of
+from tests.e2e.small import Run, pair, trail_is_intact, works
+from tests.e2e.ui import Ui, as_admin, give, order, run_of, verified_bundle
 
-from lab.load_life import App, Life
 from lab.load_proof import prove
 from lab.stack import Stack
 from lab.traffic import start_traffic
@@ -30,24 +25,10 @@ NAMES = {PLAN: "approval", GO: "go"}
 
 
 def test_a_newcomer_starts_approves_aborts_migrates_and_goes_back_by_buttons_alone(
-    stack: Stack, tmp_path: Path
+    stack: Stack, pictures: Path, tmp_path: Path
 ) -> None:
-    life = Life(
-        tmp_path / "life",
-        stack.properties_file,
-        topic=TOPIC,
-        keys=50,
-        rate=20,
-        producers=(App("checkout", 1),),
-        consumers=(App("ledger", 1),),
-    )
+    life = pair(stack, tmp_path / "life", TOPIC)
     journal = SqlJournal(stack.journal_url)
-    pictures = Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path)
-
-    def works() -> None:
-        now = life.counts()
-        until(lambda: all(n > now[k] + 50 for k, n in life.counts().items()), "records that are sent and read", 120.0)
-
     try:
         start_traffic(stack.broker.superuser_config(), life, lambda _: None, backlog=300)
         with as_admin(stack) as ui:
@@ -60,21 +41,22 @@ def test_a_newcomer_starts_approves_aborts_migrates_and_goes_back_by_buttons_alo
             assert "Done: " in give(order(ui.opened(f"migrations/{aborted}"), "Abort"), "I change my mind")
             expect(ui.page.locator(".asof")).to_contain_text("rolled back")
             assert journal.current(aborted).state == "rolled_back"
-            works()
+            works(life)
 
             second = begin(ui, stack, 12)
             approve(ui, second, PLAN, f"Move {TOPIC}")
             approve(ui, second, GO, "Stop the producers")
             second.wait("success")
-            works()
+            works(life)
             done = journal.find(source=TOPIC)[-1].migration_id
             assert done != aborted and journal.current(done).state == "done"
 
             before_and_after(ui, stack, done)
             roll_back(ui, stack, done)
-            works()
+            works(life)
             assert journal.current(done).state == "rolled_back"
-            keep_the_proof(ui, done, tmp_path)
+            ui.page.locator("details[data-key=trail] summary").click()
+            verified_bundle(ui.page, done, tmp_path)
         assert all(trail_is_intact(journal, name) for name in (aborted, done))
         life.finish()
     finally:
@@ -157,17 +139,3 @@ def roll_back(ui: Ui, stack: Stack, migration: str) -> None:
     approve(ui, back, "roll_back", "(drain_back)")
     back.wait("success")
     expect(ui.opened(f"migrations/{migration}").locator(".asof")).to_contain_text("rolled back")
-
-
-def keep_the_proof(ui: Ui, migration: str, folder: Path) -> None:
-    """The audit bundle is downloaded, and verified without journal and Airflow."""
-    ui.page.locator("details[data-key=trail] summary").click()
-    with ui.page.expect_download() as caught:
-        ui.page.get_by_role("link", name="Download the audit bundle").click()
-    caught.value.save_as(folder / "audit.zip")
-    command = [sys.executable, "-m", "topicshift.cli", "audit", "verify", str(folder / "audit.zip"), "--json"]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["broken"], found["missing"]) == (0, [], []), done.stdout + done.stderr
-    assert found["migration"] == migration

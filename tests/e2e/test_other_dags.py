@@ -170,7 +170,7 @@ def test_the_topics_of_a_deleted_run_are_free_and_its_evidence_is_for_those_who_
 
     token = httpx.post(
         f"{stack.services.url}/auth/token",
-        json={"username": "admin", "password": json.loads(stack.services.passwords_file.read_text())["admin"]},
+        json={"username": "admin", "password": stack.services.password("admin")},
         trust_env=False,
     ).json()["access_token"]
     assert page(row.migration_id, "plan.json") == page("no-such-run", "plan.json") == 401

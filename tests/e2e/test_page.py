@@ -5,11 +5,7 @@ With ``TOPICSHIFT_PICTURES`` set to a folder, the pictures of the docs are writt
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
 from tests.e2e.small import Run, Topic, trail_is_intact, until
-from tests.e2e.ui import Ui, as_admin, give, log_in, order, run_of
+from tests.e2e.ui import Ui, as_admin, give, log_in, order, run_of, verified_bundle
 
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
@@ -66,12 +62,6 @@ def ui(stack: Stack, seen: Seen) -> Iterator[Ui]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("TOPICSHIFT_PICTURES")
-    return Path(named) if named else tmp_path_factory.mktemp("pictures")
-
-
 def inside(ui: Ui, title: str) -> FrameLocator:
     """The page in the frame in which Airflow shows it."""
     return ui.page.frame_locator(f"iframe[title='{title}']")
@@ -106,25 +96,12 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
         assert trail_is_intact(journal, row.migration_id)
         page.locator("details[data-key=trail] summary").click()
         expect(page.locator("details[data-key=trail]")).to_contain_text("chain holds")
-        the_bundle_is_downloaded_and_verified(page, row.migration_id, tmp_path)
+        found = verified_bundle(page, row.migration_id, tmp_path)
+        assert found["events"] > 20 and found["files"] > 5
     finally:
         journal.close()
     assert seen.errors == []
     assert seen.hosts == {urlsplit(ui.url).netloc}, "nothing comes from elsewhere"
-
-
-def the_bundle_is_downloaded_and_verified(page: Page, migration: str, folder: Path) -> None:
-    """Without journal and Airflow, by the command that the page names."""
-    with page.expect_download() as caught:
-        page.get_by_role("link", name="Download the audit bundle").click()
-    assert caught.value.suggested_filename == f"{migration}-audit.zip"
-    caught.value.save_as(folder / "audit.zip")
-    command = [sys.executable, "-m", "topicshift.cli", "audit", "verify", str(folder / "audit.zip"), "--json"]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["broken"], found["missing"]) == (0, [], []), done.stdout + done.stderr
-    assert found["migration"] == migration and found["events"] > 20 and found["files"] > 5
 
 
 def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: Stack) -> None:
@@ -172,12 +149,16 @@ def closed_from_the_page(ui: Ui, stack: Stack, topic: str) -> None:
         journal.close()
 
 
-def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
-    """What a user sees who may read and not trigger; Airflow itself refuses what is forged."""
-    password = json.loads(stack.services.passwords_file.read_text())["viewer"]
+def viewer(ui: Ui, stack: Stack) -> Ui:
+    """Who may only read, beside ``admin`` in the same browser."""
     browser = ui.page.context.browser
     assert browser is not None
-    page = log_in(browser, ui.url, "viewer", password).opened("start")
+    return log_in(browser, ui.url, "viewer", stack.services.password("viewer"))
+
+
+def nothing_but_looking(ui: Ui, stack: Stack, topic: str) -> None:
+    """What a user sees who may read and not trigger; Airflow itself refuses what is forged."""
+    page = viewer(ui, stack).opened("start")
     for label in (f"Migrate {topic}", "Look"):
         expect(page.get_by_role("button", name=label, exact=True)).to_be_disabled()
     assert page.locator("dialog").count() == 0
@@ -257,10 +238,7 @@ def in_the_freeze(ui: Ui, migration: str, pictures: Path) -> None:
 
 def without_rights(ui: Ui, stack: Stack, migration: str) -> None:
     """Who may read and not trigger sees everything and is offered nothing; an order that is forged is refused."""
-    password = json.loads(stack.services.passwords_file.read_text())["viewer"]
-    browser = ui.page.context.browser
-    assert browser is not None
-    page = log_in(browser, ui.url, "viewer", password).opened(f"migrations/{migration}")
+    page = viewer(ui, stack).opened(f"migrations/{migration}")
     expect(page.locator(".now")).to_contain_text("lag")
     buttons = page.locator(".orders button")
     assert buttons.count() >= 2 and all(b.is_disabled() for b in buttons.all())

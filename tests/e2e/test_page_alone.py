@@ -426,13 +426,12 @@ PICTURES: list[tuple[str, str, str, tuple[int, int]]] = [
 
 @pytest.mark.parametrize(("name", "place", "theme", "size"), PICTURES, ids=[p[0] for p in PICTURES])
 def test_pictures(
-    page: Page, site: Served, tmp_path: Path, name: str, place: str, theme: str, size: tuple[int, int]
+    page: Page, site: Served, pictures: Path, name: str, place: str, theme: str, size: tuple[int, int]
 ) -> None:
     """What the docs show is what a browser shows now."""
-    folder = Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path)
     looked_at(page, site, place, theme, size)
-    page.screenshot(path=folder / name, full_page=size == WIDE and place != "report")
-    assert (folder / name).stat().st_size > 10_000, "an empty picture"
+    page.screenshot(path=pictures / name, full_page=size == WIDE and place != "report")
+    assert (pictures / name).stat().st_size > 10_000, "an empty picture"
 
 
 @pytest.mark.parametrize(
@@ -444,15 +443,14 @@ def test_pictures(
     ],
 )
 def test_pictures_of_an_order(
-    page: Page, site: Served, tmp_path: Path, name: str, theme: str, size: tuple[int, int]
+    page: Page, site: Served, pictures: Path, name: str, theme: str, size: tuple[int, int]
 ) -> None:
-    folder = Path(os.environ.get("TOPICSHIFT_PICTURES") or tmp_path)
     looked_at(page, site, "late", theme, size)
     found = dialog(page, "Replay late records")
     expect(found.get_by_role("button", name="Do nothing")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.screenshot(path=folder / name)
-    assert (folder / name).stat().st_size > 10_000, "an empty picture"
+    page.screenshot(path=pictures / name)
+    assert (pictures / name).stat().st_size > 10_000, "an empty picture"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

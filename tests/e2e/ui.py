@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -71,8 +72,7 @@ def logged_in(url: str, user: str, password: str) -> Iterator[Ui]:
 @contextmanager
 def as_admin(stack: Stack) -> Iterator[Ui]:
     """A browser in which ``admin`` is logged in."""
-    password = json.loads(stack.services.passwords_file.read_text())["admin"]
-    with logged_in(stack.services.url, "admin", password) as made:
+    with logged_in(stack.services.url, "admin", stack.services.password("admin")) as made:
         yield made
 
 
@@ -195,3 +195,18 @@ def run_of(dialog: Locator) -> str:
     """The id of the run that a dialog has begun."""
     link = dialog.get_by_role("link", name="Its run in Airflow")
     return unquote(str(link.get_attribute("href")).rpartition("/")[2])
+
+
+def verified_bundle(page: Page, migration: str, folder: Path) -> dict[str, Any]:
+    """Download the audit bundle on a migration's page; what the command that it names finds, without the journal."""
+    with page.expect_download() as caught:
+        page.get_by_role("link", name="Download the audit bundle").click()
+    assert caught.value.suggested_filename == f"{migration}-audit.zip"
+    caught.value.save_as(folder / "audit.zip")
+    command = [sys.executable, "-m", "topicshift.cli", "audit", "verify", str(folder / "audit.zip"), "--json"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["broken"], found["missing"]) == (0, [], []), done.stdout + done.stderr
+    assert found["migration"] == migration
+    return dict(found)
