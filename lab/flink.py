@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -32,6 +32,33 @@ def flink_jars() -> Path:
     if not list(folder.glob("flink-runtime-web-*.jar")):
         raise RuntimeError(f"Flink's jars are not in {folder}. Run make setup, which fetches them.")
     return folder
+
+
+def flink_command(entry: str, *options: str) -> list[str]:
+    """What runs one of Flink's programs, frugally. ``options``: of its JVM."""
+    small = ["-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN"]
+    return [str(find_java().binary), *small, *options, "-cp", f"{flink_jars()}/*", entry]
+
+
+def until_it_holds(processes: Sequence[GuardedProcess], holds: Callable[[], Any], what: str, seconds: float) -> Any:
+    """Wait for something that processes say; no answer yet is no answer.
+
+    Raises:
+        RuntimeError: not in time, or one of them has ended; with the end of its log, else of the first one's.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = holds()
+        except TopicshiftError:
+            found = None
+        if found:
+            return found
+        ended = [p for p in processes if not p.alive]
+        if ended or time.monotonic() > deadline:
+            late = [*ended, *processes][0]
+            raise RuntimeError(f"not in {seconds:g} s: {what}. {late.name} said:\n{late.tail(40)}")
+        time.sleep(0.1)
 
 
 class FlinkCluster:
@@ -86,13 +113,12 @@ class FlinkCluster:
         }
         (folder / "tmp").mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
-        self._manager = self._process("jobmanager", f"{_ENTRY}.entrypoint.StandaloneSessionClusterEntrypoint", "320m")
-        self._worker = self._process("taskmanager", f"{_ENTRY}.taskexecutor.TaskManagerRunner", "320m")
+        self._manager = self._process("jobmanager", f"{_ENTRY}.entrypoint.StandaloneSessionClusterEntrypoint")
+        self._worker = self._process("taskmanager", f"{_ENTRY}.taskexecutor.TaskManagerRunner")
 
-    def _process(self, name: str, entry: str, heap: str) -> GuardedProcess:
+    def _process(self, name: str, entry: str) -> GuardedProcess:
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-        command = [str(find_java().binary), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opened]
-        command += ["-Dlog4j2.level=WARN", "-cp", f"{flink_jars()}/*", entry, "--configDir", str(self.folder)]
+        command = [*flink_command(entry, *opened), "--configDir", str(self.folder)]
         return GuardedProcess(name, command, log=self.folder / f"{name}.log", cwd=self.folder)
 
     def __enter__(self) -> FlinkCluster:
@@ -134,19 +160,7 @@ class FlinkCluster:
         Raises:
             RuntimeError: not in time, or one of both has ended.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                found = holds()
-            except TopicshiftError:
-                found = None
-            if found:
-                return found
-            ended = [p for p in (self._manager, self._worker) if not p.alive]
-            if ended or time.monotonic() > deadline:
-                late = ended[0] if ended else self._manager
-                raise RuntimeError(f"not in {seconds:g} s: {what}. {late.name} said:\n{late.tail(40)}")
-            time.sleep(0.1)
+        return until_it_holds((self._manager, self._worker), holds, what, seconds)
 
     def upload(self, jar: Path) -> str:
         """Upload a jar; returns its id."""

@@ -78,6 +78,23 @@ class Migration(RealWorld):
         """Whether both jobs have the vertices of before, with the same parallelism."""
         return all(self.shape(name) == before for name, before in self.before.items())
 
+    def goes_back(self) -> None:
+        """After the switch, with the target's records read: every job is as it was, and everything comes out."""
+        self.advanced(wanted="rollback")
+        assert self.journal.current(self.claim.migration_id).state == "rolled_back"
+        assert self.as_before()
+        self.flow.goes_on()
+        self.flow.proven()
+
+    def is_taken_back(self) -> None:
+        """In its freeze: every job is as it was, and everything comes out."""
+        self.advanced(until=Step.STOP_PRODUCERS)
+        assert self.jobs.state(self.flow.intake) == "FINISHED"
+        self.advanced(wanted="resume")
+        assert self.state(Row.FREEZE) == "undone" and self.as_before()
+        self.flow.goes_on()
+        self.flow.proven()
+
     def drain(self, group: str = "", topic: str = "") -> None:
         """The job does."""
 
@@ -120,11 +137,7 @@ def test_everything_comes_out_once_and_in_order_there_and_back_with_records_in_t
     w = migrate(of_consumer={"start_parallelism": 1, "raise_after": "1s", "raise_below": 100000})
     w.advanced()
     w.flow.goes_on()
-    w.advanced(wanted="rollback")
-    assert w.journal.current(w.claim.migration_id).state == "rolled_back"
-    assert w.as_before()
-    w.flow.goes_on()
-    w.flow.proven()
+    w.goes_back()
 
 
 def test_a_free_way_back_in_the_middle_of_the_switch_brings_everything_out_once(
@@ -146,13 +159,7 @@ def test_a_free_way_back_in_the_middle_of_the_switch_brings_everything_out_once(
 
 
 def test_a_freeze_that_is_taken_back_leaves_every_job_as_it_was(migrate: Callable[..., Migration]) -> None:
-    w = migrate(cutover="producers_first")
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert w.jobs.state(w.flow.intake) == "FINISHED"
-    w.advanced(wanted="resume")
-    assert w.state(Row.FREEZE) == "undone" and w.as_before()
-    w.flow.goes_on()
-    w.flow.proven()
+    migrate(cutover="producers_first").is_taken_back()
 
 
 @pytest.mark.long
