@@ -705,8 +705,22 @@ MUTATIONS = (
     Mutation(
         "watch: the deleted source is not looked for",
         "include/topicshift/acts/watch.py",
-        "found = [] if info is None else [risen",
-        "found = [] if True else [risen",
+        "return [] if info is None else [risen",
+        "return [] if True else [risen",
+        ("tests/unit/test_watch.py",),
+    ),
+    Mutation(
+        "watch: a DENY that still holds counts as lifted",
+        "include/topicshift/acts/fence.py",
+        "return lifted - held",
+        "return lifted",
+        ("tests/unit/test_watch.py",),
+    ),
+    Mutation(
+        "watch: a DENY of a later migration counts as late",
+        "include/topicshift/acts/watch.py",
+        "if a.name not in theirs",
+        "if True",
         ("tests/unit/test_watch.py",),
     ),
     Mutation(

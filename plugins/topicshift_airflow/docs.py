@@ -151,7 +151,9 @@ WATCH_DOC = """\
 
 Every hour, read-only. Until a source is retired: whether somebody writes to it, a group reads it again, a commit was set back, or the
 topic was deleted or made anew. Commits that the brokers forget are told and no fault: the drain certificate keeps them. For 30 days
-after the deletion: whether the topic is there again, and who that may have been, as well as Kafka allows. A new finding is an event
+after the deletion: whether the topic is there again, and who that may have been, as well as Kafka allows. A DENY that the migration
+had lifted and that is in force again, since a request took effect late, is named with the command that lifts it; of one that was
+rolled back or has failed for a day. A new finding is an event
 in the audit trail, and stands in `topicshift status MIGRATION` until it is over; the task is red while somebody has to see to it.
 """
 

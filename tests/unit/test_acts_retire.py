@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.world import SOURCE, World
 
-from topicshift.acts.retire import readers, scream_acls
+from topicshift.acts.fence import scream_acls
+from topicshift.acts.retire import readers
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import OwnershipLost, PreflightFailed, Refused, Transient
 from topicshift.core.kafka.cluster import GroupMember

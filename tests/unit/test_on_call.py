@@ -176,6 +176,11 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "`status` says that commits have expired (TS611)": (
         "test_commits_that_expire_are_told_and_the_certificate_keeps_them",
     ),
+    "`topic_source_watch` names a DENY that had been lifted (TS615)": (
+        "test_a_deny_that_a_late_request_sets_after_the_end_is_named_with_what_lifts_it",
+        "test_a_deny_of_the_scream_test_that_comes_when_it_is_over_is_named_and_the_fence_is_not",
+        "test_one_that_was_rolled_back_is_watched_for_late_requests_for_a_day",
+    ),
     "The deleted source is there again (TS614)": ("test_a_topic_that_comes_back_is_named_as_well_as_kafka_allows",),
     "Tasks may be cleared at any time, twice too": (
         "test_every_task_may_run_twice",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +15,10 @@ from tests.unit.airflow_world import Airflow
 from tests.unit.test_acts_retire import DAY, done, member, screaming
 from tests.unit.world import SOURCE, TARGET, World
 
+from topicshift.acts.fence import scream_acls
 from topicshift.acts.last_look import LAST_LOOK
 from topicshift.acts.watch import gone_at, over, watch
-from topicshift.core.engine.words import Row
+from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import Refused, Transient, Unreadable
 from topicshift.core.findings import Finding
 from topicshift.core.kafka.cluster import Acl
@@ -152,6 +154,89 @@ def test_a_certificate_that_is_none_any_more_is_unknown() -> None:
 def test_a_migration_without_a_fence_has_nothing_to_watch() -> None:
     with pytest.raises(Refused, match="never proved a fence"):
         watch(World().context())
+
+
+# ------------------------------------------------------------------------------------------------ late requests
+
+
+def opened_again(until: Step, topic: str) -> tuple[World, Acl]:
+    """A migration on its way, which has shut a topic for everybody and opened it again."""
+    w = World()
+    w.advanced(until=until)
+    shut = Acl("TOPIC", topic, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    claim = w.context().claim
+    w.journal.intend(claim, Row.TARGET_DENY, {"topic": topic, "acls_added": [asdict(shut)]})
+    w.journal.finish(claim, Row.TARGET_DENY, {}, state="undone")
+    return w, shut
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_a_deny_that_a_late_request_sets_after_the_end_is_named_with_what_lifts_it(retire: bool) -> None:
+    w, shut = opened_again(Step.SWITCH_PRODUCERS, TARGET)
+    w.advanced()
+    if retire:
+        w.clock.advance(8 * DAY)
+        screaming(w)
+        w.clock.advance(3600)
+        w.advanced(wanted="retire")
+    assert look(w) == []
+    w.cluster.create_acls([shut])
+    [finding] = watch(w.context())
+    assert (finding.code, finding.subject, finding.blocks) == ("TS615", TARGET, True)
+    assert f"--remove --force --topic {TARGET} --deny-principal 'User:*' --operation Write" in finding.do
+    assert shut in w.acls(TARGET), "a watch changes nothing"
+    assert look(w) == ["TS615"] and len(w.events("deny_late")) == 1
+    w.cluster.delete_acls([shut])
+    assert look(w) == [] and len(w.events(OVER)) == 1
+
+
+def test_a_deny_that_somebody_else_set_and_one_that_still_holds_are_not_late() -> None:
+    w = done()
+    theirs = Acl("TOPIC", TARGET, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    w.cluster.create_acls([theirs])
+    assert look(w) == []
+    w, shut = opened_again(Step.CREATE_TARGET, SOURCE)
+    w.advanced()
+    assert shut in w.acls(SOURCE), "the fence has it by now"
+    assert look(w) == []
+
+
+def test_a_deny_of_the_scream_test_that_comes_when_it_is_over_is_named_and_the_fence_is_not() -> None:
+    w = done()
+    screaming(w)
+    assert look(w) == [], "it is under way"
+    w.advanced(wanted="cancel_retirement")
+    w.cluster.create_acls(scream_acls(SOURCE))
+    [finding] = watch(w.context())
+    assert finding.code == "TS615" and "DENY READ for User:*" in finding.seen
+    assert finding.do.endswith("--operation Read")
+
+
+@pytest.mark.parametrize("state", ["open", "failed"])
+def test_a_deny_of_a_later_migration_of_the_target_is_its_own(state: str) -> None:
+    w, shut = opened_again(Step.SWITCH_PRODUCERS, TARGET)
+    w.advanced()
+    w.clock.advance(DAY)
+    row = w.journal.current(w.claim.migration_id)
+    later = w.journal.claim(
+        cluster_id=row.cluster_id, source=TARGET, target="payments-v3", owner="o", spec={}, owner_alive=lambda _: True
+    )
+    w.cluster.create_acls([shut])
+    if state != "open":
+        w.journal.set_state(later, state, active=False)
+    assert look(w) == ([] if state == "open" else ["TS615"])
+
+
+def test_one_that_was_rolled_back_is_watched_for_late_requests_for_a_day() -> None:
+    w, shut = opened_again(Step.CREATE_TARGET, SOURCE)
+    w.advanced(wanted="rollback")
+    row = w.journal.current(w.claim.migration_id)
+    assert row.state == "rolled_back" and over(row, [row], None, w.clock.now()) is None
+    assert look(w) == []
+    w.cluster.create_acls([shut])
+    assert look(w) == ["TS615"]
+    row = w.journal.current(w.claim.migration_id)
+    assert "nothing of it can be late" in (over(row, [row], None, w.clock.now() + timedelta(days=1.1)) or "")
 
 
 # ------------------------------------------------------------------------------------------------ after the deletion

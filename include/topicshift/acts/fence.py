@@ -12,7 +12,7 @@ from topicshift.acts.planning import accepted_plan
 from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
-from topicshift.core.engine.words import Ask, Row, StepState
+from topicshift.core.engine.words import Ask, Row, StepState, plain_name
 from topicshift.core.errors import Transient
 from topicshift.core.fence.acls import (
     DenyPlan,
@@ -31,6 +31,7 @@ from topicshift.core.plan.source import source_differs
 from topicshift.ports import ParticipantState
 
 FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
+_DENIES = frozenset({*FENCE_ROWS, Row.TARGET_DENY})
 
 
 def deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -104,6 +105,23 @@ def late_denies(record: Record, acls: Iterable[Acl], topic: str) -> list[Acl]:
     lifted = {a for row in rows if row is not None and not row.state.in_effect for a in added_by(row.data)}
     held = {a for row in rows if row is not None and row.state.in_effect for a in added_by(row.data)}
     return sorted(a for a in (lifted - held).intersection(acls) if a.name == topic)
+
+
+def lifted_denies(record: Record) -> set[Acl]:
+    """Every DENY binding that this migration has set on any of its ways and lifted, the scream test's too."""
+    lifted, held = set[Acl](), set[Acl]()
+    for name, row in record.steps.items():
+        step = plain_name(name)
+        if step in _DENIES:
+            (held if row.state.in_effect else lifted).update(added_by(row.data))
+        elif step == Row.SCREAM_TEST:
+            (held if row.state.in_effect else lifted).update(scream_acls(record.source, row.data.get("acls", ())))
+    return lifted - held
+
+
+def scream_acls(source: str, operations: Iterable[str] = ("READ", "WRITE")) -> list[Acl]:
+    """DENY READ and WRITE on the source for everybody: who still needs it gets an error, and screams."""
+    return [Acl("TOPIC", source, "LITERAL", "User:*", "*", op, "DENY") for op in ("READ", "WRITE") if op in operations]
 
 
 def _said(late: Acl) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from topicshift.acts.context import MigrationContext
-from topicshift.acts.fence import lift
+from topicshift.acts.fence import lift, scream_acls
 from topicshift.acts.last_look import keep_last_look
 from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.drain.discovery import moved, reads
@@ -90,11 +89,6 @@ def look_at_source(ctx: MigrationContext, record: Record) -> SourceFact:
     return SourceFact(True, tuple(f.line() for f in blocking), only_time(found), same)
 
 
-def scream_acls(source: str) -> list[Acl]:
-    """DENY READ and WRITE on the source for everybody: who still needs it gets an error, and screams."""
-    return [Acl("TOPIC", source, "LITERAL", "User:*", "*", op, "DENY") for op in ("READ", "WRITE")]
-
-
 def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Deny everybody, and write down until when. A repeated act keeps the end of the first time.
 
@@ -108,7 +102,7 @@ def begin_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
         data = ctx.intend(Row.SCREAM_TEST, {"denied": here is not None, "acls": [a.operation for a in ours]})
     else:
         data = row.data
-    added = _scream(source, data)
+    added = scream_acls(source, data["acls"])
     if added:
         ctx.check_seat()
         ctx.admin.create_acls(added)
@@ -184,12 +178,8 @@ def _let_in(ctx: MigrationContext, record: Record) -> None:
     row = record.step(Row.SCREAM_TEST)
     if row is None or not row.state.in_effect:
         return
-    added = _scream(record.source, row.data)
+    added = scream_acls(record.source, row.data["acls"])
     if added:
         ctx.check_seat()
         ctx.admin.delete_acls(added)
     ctx.finish(Row.SCREAM_TEST, {}, state=StepState.UNDONE)
-
-
-def _scream(source: str, data: Any) -> list[Acl]:
-    return [a for a in scream_acls(source) if a.operation in data["acls"]]

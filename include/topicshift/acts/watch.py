@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import lifted_denies
 from topicshift.acts.last_look import unread
 from topicshift.acts.retire import readers
 from topicshift.core.drain.certificate import DrainCertificate
@@ -17,16 +18,33 @@ from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, Unreadable
 from topicshift.core.findings import Finding
-from topicshift.core.proof.watch import AFTER, Risen, Sighting, SourceNow, change, missing, risen, watched
-from topicshift.ports import MigrationRow, StepRow, TopicInfo
+from topicshift.core.proof.watch import (
+    AFTER,
+    LATE,
+    Risen,
+    Sighting,
+    SourceNow,
+    change,
+    missing,
+    risen,
+    shut_again,
+    watched,
+)
+from topicshift.ports import Acl, MigrationRow, StepRow, TopicInfo
+
+_UNDONE = (MigrationState.FAILED, MigrationState.ROLLED_BACK)
 
 
 def over(row: MigrationRow, rows: Sequence[MigrationRow], gone_at: datetime | None, now: datetime) -> str | None:
     """Why the source of this migration is not watched (any more); None where it is.
 
-    ``rows`` are all migrations of the journal, ``gone_at`` is when its source was deleted.
+    ``rows`` are all migrations of the journal, ``gone_at`` is when its source was deleted. One that was rolled back or
+    has failed is watched for :data:`LATE`, for requests of its own that take effect late.
     """
-    if row.state not in (MigrationState.DONE, MigrationState.RETIRED):
+    if row.state in _UNDONE:
+        if now - datetime.fromisoformat(row.updated_at) > LATE:
+            return f"it is {row.state} since {row.updated_at}; nothing of it can be late any more"
+    elif row.state not in (MigrationState.DONE, MigrationState.RETIRED):
         return f"it is {row.state}; only the source of a finished migration is watched"
     for other in rows:
         later = other.created_at > row.created_at and other.cluster_id == row.cluster_id
@@ -49,19 +67,34 @@ def watch(ctx: MigrationContext) -> list[Finding]:
     Raises ``Refused`` for a migration that never proved a fence, ``Unreadable`` where the topic cannot be looked at.
     """
     record = ctx.refresh()
+    found = [] if record.state in _UNDONE else _of_source(ctx, record)
+    found += shut_again(_shut(ctx))
+    _write(ctx, record, found)
+    return [s.finding for s in found]
+
+
+def _of_source(ctx: MigrationContext, record: Record) -> list[Sighting]:
     fence = record.step(Row.FENCE)
     if fence is None or "record" not in fence.data:
         raise Refused(f"{record.migration_id} never proved a fence; there is no source to watch.")
     was_id = str(fence.data["topic_id"])
     info = ctx.admin.topic(record.source)
     if record.state is MigrationState.RETIRED:
-        found = [] if info is None else [risen(_risen(ctx, info, was_id))]
-    elif info is None:
-        found = [missing(record.source)]
-    else:
-        found = list(watched(_source_now(ctx, record, info, was_id), ctx.clock.now()))
-    _write(ctx, record, found)
-    return [s.finding for s in found]
+        return [] if info is None else [risen(_risen(ctx, info, was_id))]
+    if info is None:
+        return [missing(record.source)]
+    return list(watched(_source_now(ctx, record, info, was_id), ctx.clock.now()))
+
+
+def _shut(ctx: MigrationContext) -> list[Acl]:
+    """DENY bindings that a late request of this migration may have set, on topics that no later migration uses."""
+    lifted = lifted_denies(ctx.record_as_held())
+    if not lifted or not ctx.admin.cluster().authorizer:
+        return []
+    row, others = ctx.row, ctx.journal.find()
+    later = [o for o in others if o.cluster_id == row.cluster_id and o.created_at > row.created_at]
+    theirs = {topic for o in later if o.state != MigrationState.FAILED for topic in (o.source, o.target)}
+    return sorted(a for a in lifted & ctx.admin.acls() if a.name not in theirs)
 
 
 def _write(ctx: MigrationContext, record: Record, found: Sequence[Sighting]) -> None:

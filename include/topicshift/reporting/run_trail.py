@@ -60,6 +60,7 @@ EVENTS = {
     "source_missing": "found the source deleted by somebody else",
     "source_back": "found the deleted source there again",
     "commits_expired": "found commits on the source expired",
+    "deny_late": "found a DENY in force that had been lifted",
     "commits_set_back": "found commits on the source set back",
     "watch_over": "saw a finding of the watch end",
     "rehearsal_of": "began a rehearsal",

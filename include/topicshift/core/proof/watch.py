@@ -23,6 +23,9 @@ from topicshift.core.proof.verification import same_topic_id
 AFTER: Final = timedelta(days=30)
 """How long a deleted source is looked for. Clients that are started once a month come within that."""
 
+LATE: Final = timedelta(days=1)
+"""How long requests are looked for that take effect after the end. Brokers answer, or forget, within minutes."""
+
 TS611 = Code(
     "TS611",
     (Level.INFO,),
@@ -47,7 +50,13 @@ TS614 = Code(
     "The source was deleted, and a topic of its name is there again.",
     "Find the client, named as well as Kafka allows; point it to the target, move its records, delete the topic.",
 )
-CODES: Final = (TS611, TS612, TS613, TS614)
+TS615 = Code(
+    "TS615",
+    (Level.ERROR,),
+    "A DENY that the migration had lifted is in force again: its own request took effect late, or somebody set it.",
+    "Ask whether somebody wants it; else lift it with the command that the finding has.",
+)
+CODES: Final = (TS611, TS612, TS613, TS614, TS615)
 """The codes, for ``docs/findings.md``."""
 
 KINDS: Final[Mapping[str, str]] = {
@@ -58,6 +67,7 @@ KINDS: Final[Mapping[str, str]] = {
     "TS612": "commits_set_back",
     "TS613": "source_missing",
     "TS614": "source_back",
+    "TS615": "deny_late",
 }
 """Kind of the event in the audit trail with which a finding of each code is told."""
 
@@ -136,6 +146,19 @@ def _commits(source: str, group: str, certified: Mapping[int, int], now: GroupCo
 def missing(source: str) -> Sighting:
     """The source is not there, and the retirement has not deleted it."""
     return Sighting.of(TS613.warning(source, f"{source} does not exist any more.", "The way back is gone with it."))
+
+
+def shut_again(acls: Iterable[Acl]) -> Iterator[Sighting]:
+    """DENY bindings that are in force although they had been lifted, each with the command that lifts it."""
+    for acl in acls:
+        operation = acl.operation.capitalize()
+        seen = f"DENY {acl.operation} for {acl.principal} is in force, although this migration had lifted it."
+        why = "A request of it may have taken effect late. Whoever it names is refused, and no run is left to lift it."
+        do = (
+            "Ask whether somebody wants it; else: kafka-acls.sh --bootstrap-server BROKERS --remove --force "
+            f"--topic {acl.name} --deny-principal '{acl.principal}' --operation {operation}"
+        )
+        yield Sighting.of(TS615.error(acl.name, seen, why, do), f"{acl.operation} {acl.principal}")
 
 
 @dataclass(frozen=True)
