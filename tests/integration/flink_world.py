@@ -32,10 +32,10 @@ def compiled(out: Path) -> Path:
     beside = find_java(for_spark=False).home / "bin" / "javac"
     javac = str(beside) if beside.exists() else shutil.which("javac")
     assert javac, "these tests compile a job: install a JDK (javac), not only a Java runtime"
-    source = Path(__file__).parent / "flink" / "Moved.java"
+    sources = sorted(map(str, (Path(__file__).parent / "flink").glob("*.java")))
     command = [javac, "--release", "17", "-cp", f"{flink_jars()}/*"]
     done = subprocess.run(
-        [*command, "-d", str(home), str(source)], capture_output=True, text=True, timeout=120, check=False
+        [*command, "-d", str(home), *sources], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(out / JAR, "w") as jar:

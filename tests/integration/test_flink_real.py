@@ -194,6 +194,34 @@ def test_a_savepoint_that_fails_ends_the_freeze_and_the_job_runs_on(migrate: Cal
     w.flow.proven()
 
 
+class Dynamic(Migration):
+    """The same jobs with a `DynamicKafkaSource` each, and a stream for every topic in its metadata."""
+
+    def flows(self, config: Mapping[str, Any], admin: KafkaAdmin, topic: str) -> Flow:
+        """Both jobs, running."""
+        folder = Path(str(self.jobs.cluster.folder)) / f"{topic}-streams"
+        folder.mkdir()
+        for name in (f"{topic}-up", topic, f"{topic}-v2"):
+            (folder / name).write_text(name)
+        return Flow(self.jobs, config, admin, topic, streams=folder)
+
+
+@pytest.mark.long
+def test_jobs_with_a_dynamic_source_are_moved_there_and_back_by_another_uid(
+    jobs: Jobs, broker: EmbeddedBroker, admin: KafkaAdmin, topic_name: Callable[..., str]
+) -> None:
+    w = Dynamic(jobs, broker, admin, topic_name())
+    try:
+        w.advanced()
+        w.flow.goes_on()
+        w.advanced(wanted="rollback")
+        assert w.as_before()
+        w.flow.goes_on()
+        w.flow.proven()
+    finally:
+        w.close()
+
+
 class Alone:
     """One job from ``topic`` to ``out``, moved by the controller alone, with a trail of its own."""
 
@@ -315,6 +343,29 @@ def test_a_job_that_starts_at_latest_never_gets_what_lay_there(alone: Alone) -> 
     alone.until_came(2)
     alone.who = replace(alone.who, settings={**alone.settings, "starts_at": "latest"})
     assert any("it starts at latest" in line for line in alone.able())
+
+
+def test_a_dynamic_source_reads_all_of_a_topic_again_that_was_taken_away_and_came_back(
+    alone: Alone, tmp_path: Path
+) -> None:
+    """Why no job is moved by its metadata: on the way back the group's offsets do not count."""
+    stream = tmp_path / "streams" / alone.topic
+    stream.parent.mkdir()
+
+    def names(topic: str) -> None:
+        (tmp_path / "new").write_text(topic)
+        (tmp_path / "new").replace(stream)
+
+    names(alone.topic)
+    alone.jobs.start([*alone.words, "--streams", str(stream.parent)])
+    alone.write(alone.topic, 1)
+    alone.until_came(1)
+    names(alone.target)
+    alone.write(alone.target, 2)
+    alone.until_came(1, 2)
+    names(alone.topic)
+    alone.write(alone.topic, 3)
+    alone.until_came(1, 2, 1, 3)
 
 
 @pytest.mark.parametrize("case", CONTRACT, ids=lambda c: c.__name__)

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichMapFunction;
@@ -13,8 +14,10 @@ import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.connector.source.Source;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.connector.base.DeliveryGuarantee;
+import org.apache.flink.connector.kafka.dynamic.source.DynamicKafkaSource;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
@@ -26,7 +29,10 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetResetStrategy;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** Copies one topic to another exactly once, and counts the records of each key in its state. */
+/**
+ * Copies one topic to another exactly once, and counts the records of each key in its state. With {@code --streams} its
+ * source is a dynamic one, and that folder's file {@code --from} holds the name of the topic.
+ */
 public final class Moved {
     private Moved() {}
 
@@ -48,16 +54,27 @@ public final class Moved {
                 args.getOrDefault("start", "committed").equals("latest")
                         ? OffsetsInitializer.latest()
                         : OffsetsInitializer.committedOffsets(OffsetResetStrategy.EARLIEST);
-        KafkaSource<Tuple2<String, String>> source =
-                KafkaSource.<Tuple2<String, String>>builder()
-                        .setProperties(client)
-                        .setBootstrapServers(servers)
-                        .setTopics(args.get("from"))
-                        .setGroupId(args.get("group"))
-                        .setStartingOffsets(begin)
-                        .setProperty("isolation.level", "read_committed")
-                        .setDeserializer(new Read())
-                        .build();
+        Source<Tuple2<String, String>, ?, ?> source =
+                args.containsKey("streams")
+                        ? DynamicKafkaSource.<Tuple2<String, String>>builder()
+                                .setProperties(client)
+                                .setKafkaMetadataService(new Streams(args.get("streams"), client, servers))
+                                .setStreamIds(Set.of(args.get("from")))
+                                .setGroupId(args.get("group"))
+                                .setStartingOffsets(begin)
+                                .setProperty("isolation.level", "read_committed")
+                                .setProperty("stream-metadata-discovery-interval-ms", "200")
+                                .setDeserializer(new Read())
+                                .build()
+                        : KafkaSource.<Tuple2<String, String>>builder()
+                                .setProperties(client)
+                                .setBootstrapServers(servers)
+                                .setTopics(args.get("from"))
+                                .setGroupId(args.get("group"))
+                                .setStartingOffsets(begin)
+                                .setProperty("isolation.level", "read_committed")
+                                .setDeserializer(new Read())
+                                .build();
         KafkaSink<Tuple2<String, String>> sink =
                 KafkaSink.<Tuple2<String, String>>builder()
                         .setKafkaProducerConfig(client)
