@@ -724,6 +724,20 @@ MUTATIONS = (
         ("tests/unit/test_watch.py",),
     ),
     Mutation(
+        "retirement: the source is deleted by its name",
+        "include/topicshift/acts/retire.py",
+        "delete_topic(source, info.topic_id)",
+        "delete_topic(source)",
+        ("tests/unit/test_acts_retire.py",),
+    ),
+    Mutation(
+        "rollback: the target is deleted by its name",
+        "include/topicshift/acts/target.py",
+        "delete_topic(seen.name, seen.topic_id)",
+        "delete_topic(seen.name)",
+        ("tests/unit/test_acts_target.py",),
+    ),
+    Mutation(
         "retirement: nothing is kept of the source",
         "include/topicshift/acts/retire.py",
         "    keep_last_look(ctx, info)\n",

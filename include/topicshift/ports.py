@@ -97,7 +97,12 @@ class ClusterAdmin(Protocol):
     def validate_configs(self, name: str, set_: Mapping[str, str]) -> None:
         """Ask whether these configs of a topic would be set, without setting them. Raises ``Refused`` likewise."""
 
-    def delete_topic(self, name: str) -> None: ...
+    def delete_topic(self, name: str, topic_id: str | None = None) -> None:
+        """Delete the topic; with ``topic_id`` that very one alone, whatever has its name by then.
+
+        Raises ``NotFound`` where there is none, also where another topic has the name.
+        """
+
     def alter_topic_configs(
         self, name: str, *, set_: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> None: ...

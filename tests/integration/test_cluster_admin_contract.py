@@ -185,6 +185,20 @@ def test_a_topic_made_again_has_another_id(world: World, topic_name: Callable[..
     assert world.admin.create_topic(name, 2, 1, {}) != first
 
 
+def test_a_topic_is_deleted_by_its_id_and_no_other_of_its_name(world: World, topic_name: Callable[..., str]) -> None:
+    name = topic_name()
+    first = world.admin.create_topic(name, 1, 1, {})
+    world.admin.delete_topic(name, first)
+    assert world.admin.topic(name) is None
+    second = world.admin.create_topic(name, 1, 1, {})
+    assert error(lambda: world.admin.delete_topic(name, first)) is NotFound
+    seen = world.admin.topic(name)
+    assert seen is not None and seen.topic_id == second
+    world.admin.delete_topic(name, second)
+    assert world.admin.topic(name) is None
+    assert error(lambda: world.admin.delete_topic(name, second)) is NotFound
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250])
 def test_a_name_that_no_topic_can_have_is_said(world: World, name: str) -> None:
     assert error(lambda: world.admin.topic(name)) is SpecError

@@ -237,16 +237,23 @@ def _next_route(store: RouteStore, world: World) -> None:
     store.write(Route(world.source, world.source, State.OPEN, epoch + 1), epoch)
 
 
+def id_of(world: World, topic: str) -> str:
+    """The id of a topic, as acts know it when they delete that very topic."""
+    found = world.super.topic(topic)
+    assert found is not None
+    return found.topic_id
+
+
 Probe = Callable[[KafkaAdmin, World], object]
 PROBES: dict[tuple[str, str, str], Probe] = {
     ("CLUSTER", "kafka-cluster", "ALTER"): _alter_acls,
     ("TOPIC", "{source}", "READ"): lambda a, w: a.producers(w.source, [0]),
     ("TOPIC", "{source}", "ALTER_CONFIGS"): lambda a, w: a.topic(w.source),
-    ("TOPIC", "{source}", "DELETE"): lambda a, w: a.delete_topic(w.source),
+    ("TOPIC", "{source}", "DELETE"): lambda a, w: a.delete_topic(w.source, id_of(w, w.source)),
     ("TOPIC", "{target}", "CREATE"): lambda a, w: a.create_topic(w.target, 1, 1, {}),
     ("TOPIC", "{target}", "READ"): lambda a, w: a.alter_commits(w.group, w.target, {0: 0}),
     ("TOPIC", "{target}", "DESCRIBE_CONFIGS"): lambda a, w: a.topic(w.target),
-    ("TOPIC", "{target}", "DELETE"): lambda a, w: a.delete_topic(w.target),
+    ("TOPIC", "{target}", "DELETE"): lambda a, w: a.delete_topic(w.target, id_of(w, w.target)),
     ("GROUP", "*", "READ"): lambda a, w: a.alter_commits(w.group, w.target, {0: 0}),
     ("TRANSACTIONAL_ID", "*", "DESCRIBE"): _open_transaction,
     ("TOPIC", ROUTES_TOPIC, "READ"): _with_store(lambda s, w: s.read_all()),

@@ -13,7 +13,7 @@ from tests.unit.world import SOURCE, World
 from topicshift.acts.fence import scream_acls
 from topicshift.acts.retire import readers
 from topicshift.core.engine.words import Row, Step
-from topicshift.core.errors import OwnershipLost, PreflightFailed, Refused, Transient
+from topicshift.core.errors import NotFound, OwnershipLost, PreflightFailed, Refused, Transient
 from topicshift.core.kafka.cluster import GroupMember
 from topicshift.core.proof.retirement import due_at
 from topicshift.ports import Claim
@@ -181,6 +181,24 @@ def test_a_topic_that_is_swapped_between_look_and_act_is_not_deleted() -> None:
 
     w.cluster.on_call = meanwhile
     with pytest.raises(Refused, match="another topic by now"):
+        w.advance(wanted="retire")
+    assert w.cluster.topic(SOURCE) is not None
+
+
+def test_a_topic_that_is_swapped_between_the_last_look_and_the_request_is_not_deleted() -> None:
+    w = done()
+    w.clock.advance((screaming(w) - w.clock.now()).total_seconds())
+
+    def meanwhile(method: str) -> None:
+        if method == "delete_topic":
+            w.cluster.on_call = None
+            w.cluster.delete_topic(SOURCE)
+            w.cluster.create_topic(SOURCE, 1, 1, {})
+
+    w.cluster.on_call = meanwhile
+    with pytest.raises(NotFound, match="with id"):
+        w.advance(wanted="retire")
+    with pytest.raises(PreflightFailed, match="TS602"):
         w.advance(wanted="retire")
     assert w.cluster.topic(SOURCE) is not None
 

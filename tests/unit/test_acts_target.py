@@ -10,7 +10,7 @@ from tests.unit.world import SOURCE, TARGET, Killed, World
 
 from topicshift.acts.close import close
 from topicshift.core.engine.words import Ask, Row, Step
-from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
+from topicshift.core.errors import NotFound, PreflightFailed, Refused, Transient, Unreadable
 from topicshift.core.kafka.cluster import Acl
 
 ASKED = {"approvals": {"plan": "required", "freeze": "auto", "retire": "auto"}}
@@ -176,6 +176,22 @@ def test_a_target_that_somebody_filled_or_made_again_is_not_deleted() -> None:
     made(w)
     w.write(TARGET)
     with pytest.raises(Refused, match="no way back"):
+        w.advanced(wanted="rollback")
+    assert w.cluster.topic(TARGET) is not None
+
+
+def test_a_target_that_is_swapped_between_the_last_look_and_the_request_is_not_deleted() -> None:
+    w = World()
+    made(w)
+
+    def meanwhile(method: str) -> None:
+        if method == "delete_topic":
+            w.cluster.on_call = None
+            w.cluster.delete_topic(TARGET)
+            w.cluster.create_topic(TARGET, 6, 1, {})
+
+    w.cluster.on_call = meanwhile
+    with pytest.raises(NotFound, match="with id"):
         w.advanced(wanted="rollback")
     assert w.cluster.topic(TARGET) is not None
 

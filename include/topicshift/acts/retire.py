@@ -134,7 +134,10 @@ def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
 
 
 def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None:
-    """Delete the source, forward only. Raises ``Refused`` where another topic has its name by now."""
+    """Delete the source by its id, forward only.
+
+    Raises ``Refused`` where another topic has its name by now, ``NotFound`` where that was made since the look.
+    """
     fence, source = view.record.step(Row.FENCE), ctx.row.source
     topic_id = str(fence.data["topic_id"]) if fence is not None else ""
     ctx.intend(Row.DELETE_SOURCE, {"source": source, "topic_id": topic_id, "at": ctx.clock.now().isoformat()})
@@ -145,7 +148,7 @@ def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None
         raise Refused(f"{source} is another topic by now ({info.topic_id}, not {topic_id}); it is not deleted.")
     keep_last_look(ctx, info)
     ctx.check_seat()
-    ctx.admin.delete_topic(source)
+    ctx.admin.delete_topic(source, info.topic_id)
 
 
 def finish_retirement(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -85,7 +85,7 @@ def delete_target(ctx: MigrationContext, view: View, decision: Decision) -> None
             _require_shape(seen, row.data)  # killed between the act and its record
         _require_empty(ctx, seen)
         ctx.check_seat()
-        ctx.admin.delete_topic(seen.name)
+        ctx.admin.delete_topic(seen.name, seen.topic_id)
     added = added_by(row.data)
     if added:
         ctx.check_seat()

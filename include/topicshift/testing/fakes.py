@@ -381,12 +381,14 @@ class FakeCluster:
         if why:
             raise Refused(f"{why} (POLICY_VIOLATION)")
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, topic_id: str | None = None) -> None:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("delete_topic")
         with self._lock:
-            if self._topics.pop(name, None) is None:
-                raise NotFound(f"topic {name} does not exist")
+            held = self._topics.get(name)
+            if held is None or topic_id not in (None, held.topic_id):
+                raise NotFound(f"topic {name}{f' with id {topic_id}' if topic_id else ''} does not exist")
+            del self._topics[name]
 
     def add_partitions(self, name: str, count: int) -> None:
         """Raise the partition count, as somebody may do at the wrong moment. Not a part of the port."""

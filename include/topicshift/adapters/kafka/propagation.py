@@ -242,6 +242,11 @@ def id_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
+def id_bytes(text: str) -> bytes:
+    """The 16 bytes of a topic id; the inverse of :func:`id_text`."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
 def _described(admin: Any, node: int, name: str) -> Any:
     from kafka.protocol.metadata import MetadataRequest
 

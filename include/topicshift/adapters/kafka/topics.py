@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,14 @@ import confluent_kafka.admin
 
 from topicshift.adapters.kafka.acls import has_authorizer
 from topicshift.adapters.kafka.connection import OfConnection
-from topicshift.adapters.kafka.propagation import id_text, shows_configs, shows_no_topic, shows_topic, until_everywhere
+from topicshift.adapters.kafka.propagation import (
+    id_bytes,
+    id_text,
+    shows_configs,
+    shows_no_topic,
+    shows_topic,
+    until_everywhere,
+)
 from topicshift.core.errors import AccessDenied, NotFound, Refused, SpecError, TopicshiftError, Transient
 from topicshift.core.kafka.cluster import Broker, ClusterInfo, ConfigEntry, TopicInfo
 
@@ -153,14 +161,25 @@ class TopicsAdmin(OfConnection):
         made = c.native.create_topics([new], request_timeout=c.timeout_s, validate_only=validate_only)
         c.result(made[name], operation="CREATE", resource=f"topic {name}")
 
-    def delete_topic(self, name: str) -> None:
-        """Delete the topic and wait until no live broker shows it. Raises ``NotFound`` when there is none."""
+    def delete_topic(self, name: str, topic_id: str | None = None) -> None:
+        """Delete the topic and wait until no live broker shows it. Raises ``NotFound`` when there is none.
+
+        With its id that very topic alone is deleted, by the broker's own comparison; librdkafka deletes by name alone.
+        """
         c = self.connection
         resource = f"topic {name}"
-        before = self.topic(name)
-        gone = c.native.delete_topics([name], request_timeout=c.timeout_s)
-        c.result(gone[name], operation="DELETE", resource=resource)
-        shows = shows_no_topic(name, before.topic_id if before else "")
+        if not topic_id or not any(id_bytes(topic_id)):  # a broker before Kafka 2.8 has no ids
+            before = self.topic(name)
+            topic_id = before.topic_id if before else ""
+            gone = c.native.delete_topics([name], request_timeout=c.timeout_s)
+            c.result(gone[name], operation="DELETE", resource=resource)
+        else:
+            resource = f"topic {name} with id {topic_id}"
+            wanted, ms = uuid.UUID(bytes=id_bytes(topic_id)), int(c.timeout_s * 1000)
+            c.bounded(
+                lambda: c.kafka_python.delete_topics([wanted], timeout_ms=ms), operation="DELETE", resource=resource
+            )
+        shows = shows_no_topic(name, topic_id)
         until_everywhere(c, shows, what=f"The deletion of topic {name}", operation="DESCRIBE", resource=resource)
 
     def alter_topic_configs(
