@@ -368,6 +368,19 @@ _mutant(
 )
 
 _mutant(
+    "deletes by name",
+    "the source is deleted by its name, whatever topic has that by then",
+    _wrap(
+        "topicshift.testing.fakes.FakeCluster.delete_topic",
+        lambda real: lambda self, name, topic_id=None: real(self, name),
+    ),
+    20,
+    calm=True,
+    retire=True,
+    hands=("source_remade@delete_source",),
+    kinds=("slow@admin.delete_topic",),
+)
+_mutant(
     "missed window forgotten",
     "participants stay armed from a window that was missed to the next one",
     _swap("topicshift.acts.window.disarm_all", lambda ctx: None),

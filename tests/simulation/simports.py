@@ -256,7 +256,10 @@ def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -
     if method == "alter_commits":
         return {"group": args[0], "topic": args[1]}
     if method == "create_acls":
-        return {"denies": sorted(a.principal for a in args[0] if (a.name, a.permission) == (world.source, "DENY"))}
+        denies = sorted(a.principal for a in args[0] if (a.name, a.permission) == (world.source, "DENY"))
+        return {"denies": denies, "acls": [str(a) for a in args[0]]}
+    if method == "delete_acls":
+        return {"acls": [str(a) for a in args[0]]}
     if method == "delete_topic":
         return {"topic": args[0], "topic_id": world.cluster.topic_id(args[0])}
     return {}

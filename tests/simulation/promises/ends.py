@@ -55,7 +55,7 @@ def hands_are_named(facts: Facts) -> Iterator[Violation]:
     """A source that was made again under a migration cannot be migrated: it does not end as if all were well."""
     end = facts.end
     begun = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "create_target" and e["state"] == "done"]
-    if end is None or end["state"] != "done" or not begun:
+    if end is None or end["state"] not in ("done", "retired") or not begun:
         return
     # What comes between the last look at the source and the end is named by the watch over it, days and weeks long.
     until = ended(facts)
@@ -89,15 +89,25 @@ def producers_write(facts: Facts) -> Iterator[Violation]:
     quiet = next((e for e in facts.deeds if e.what == "quiet"), None)
     if healed is None or quiet is None or facts.end is None:
         return
-    taken = (("target_acl_removed", "acls"), ("route_gone", "read_all"))
-    if facts.hand("source_deleted") or any(
-        not noticed(facts, h, look) for hand, look in taken for h in facts.hand(hand)
-    ):
-        return
     writes = {e.who for e in facts.acked if healed.at <= e.at <= quiet.at}
     for name in facts.end["instances"]:
-        if name not in writes:
+        if name not in writes and name not in _kept_out(facts):
             yield Violation("left_stopped", f"producer {name} wrote nothing after all was healed", quiet.at)
+
+
+def _kept_out(facts: Facts) -> set[str]:
+    """Producers from whom somebody took what they need after the last look at it: the right to write to the target, or
+    the route's record before they were there."""
+    acls, routes = (
+        [h.at for h in facts.hand(hand) if h["did"] and not noticed(facts, h, look)]
+        for hand, look in (("target_acl_removed", "acls"), ("route_gone", "read_all"))
+    )
+    tries = [e for e in facts.events if e.what == "produce" and acls and e.at >= acls[0] and e["topic"] == facts.target]
+    out = {e.who for e in tries if e["outcome"] == "fail" and e["why"] == "AccessDenied"}
+    if routes:
+        there = {e.who for e in facts.events if e.what == "admitted" and e.at < routes[-1]}
+        out |= {name for name in (facts.end or facts.start)["instances"] if name not in there}
+    return out
 
 
 ROLLBACK_S = 30.0

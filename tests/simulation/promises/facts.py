@@ -174,28 +174,6 @@ def noticed(facts: Facts, hand: Event, look: str) -> bool:
     return any(hand.at <= e["began"] and e.at <= until for e in looks)
 
 
-def last_look(facts: Facts, topic: str) -> float:
-    """When whoever ended the migration began their last complete look at a topic; the end itself without a fresh one.
-
-    What a super user writes after it is seen by nobody before the end, as what comes after the end is: the watch over
-    the source names both.
-    """
-    until = ended(facts)
-    by = next((e.get("by") for e in reversed(facts.deeds) if e.what == "row" and e.at <= until), None)
-    looks = [
-        e["began"]
-        for e in facts.events
-        if e.what == "saw" and e.who == by and e["topic"] == topic and e["complete"] and e.at <= until
-    ]
-    return looks[-1] if looks and until - looks[-1] <= FRESH_S else until
-
-
-def named(facts: Facts) -> bool:
-    """The product did not end well: it stands, or failed, and says why."""
-    end = facts.end
-    return end is not None and end["state"] not in ("done", "retired", "rolled_back") and bool(end["why"])
-
-
 class Answers:
     """What people have said, read in the order of time. A second answer to one question counts for nothing."""
 
@@ -218,55 +196,6 @@ class Answers:
 
 def required(facts: Facts) -> list[str]:
     return list(next(e for e in facts.deeds if e.what == "world")["required"])
-
-
-def excused(facts: Facts, group: str, record: Event, fences: list[Fence]) -> bool:
-    """What no product can help: the topic was destroyed, or the group's own offsets were; and what it named."""
-    remade = facts.hand("source_remade", "source_deleted")
-    if remade and record["topic"] == facts.source and record.at <= max(h.at for h in remade):
-        return True
-    if remade and _read_on(facts, group, record):
-        return True
-    slept = [h for h in facts.hand("consumer_stall") if str(h["did"]).startswith(f"{group}-")]
-    if record["topic"] == facts.source and any(s.at <= r.at <= s.at + s["amount"] for s in slept for r in remade):
-        return True  # it wakes with offsets of the topic that is gone, and commits them on the one of the same name
-    hands = facts.hand("commits_expired", "seeds_expired", "group_reset")
-    resets = [
-        e
-        for e in facts.deeds
-        if e.what == "reset" and e["group"] == group and e["topic"] == record["topic"] and e["to"] > record["offset"]
-    ]
-    spoilt = [h for h in hands if group in (h["did"] if isinstance(h["did"], tuple) else (h["did"],))] + remade
-    spoilt += facts.hand("partition_added_source")  # a group that begins at the latest record misses what came before
-    if any(h.at <= r.at for h in spoilt for r in resets) and record["topic"] == facts.source:
-        return True
-    if any(e.what == "reset" and e["group"] == group for e in facts.deeds) and facts.hand("partition_added_target"):
-        return record["topic"] == facts.target
-    if record.who.startswith(("stray", "rogue")) and record.at >= last_look(facts, record["topic"]):
-        return True
-    if any(f.past(record) or (remade and f.gone(record)) for f in fences) and named(facts):
-        return True
-    return _accepted(facts, group, record)
-
-
-def _read_on(facts: Facts, group: str, record: Event) -> bool:
-    """Whether members went on at their offset of the topic that is gone, on the one of its name that held as many.
-
-    Where one was out of range it began anew, and has to get what lies after that.
-    """
-    topic, partition, offset = record["topic"], record["partition"], record["offset"]
-    read = (e for e in facts.delivered[group] if (e["topic"], e["partition"]) == (topic, partition))
-    before = any(e["topic_id"] != record["topic_id"] and e["offset"] >= offset and e.at <= record.at for e in read)
-    made = max((h.at for h in facts.hand("source_remade") if h.at <= record.at), default=0.0)
-    resets = (e for e in facts.deeds if e.what == "reset" and e["group"] == group and e.at >= made)
-    return before and not any((e["topic"], e["partition"]) == (topic, partition) and e["to"] <= offset for e in resets)
-
-
-def _accepted(facts: Facts, group: str, record: Event) -> bool:
-    """A person has accepted a list that names this record for this group; the list is taken as the files have it."""
-    lists = facts.end["accepted"] if facts.end is not None and "accepted" in facts.end.data else ()
-    place = (record["partition"], record["offset"])
-    return any(record["topic_id"] == a["topic_id"] and group in a["groups"] and place in a["records"] for a in lists)
 
 
 def forward(facts: Facts, e: Event) -> str | None:

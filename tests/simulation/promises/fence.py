@@ -50,12 +50,13 @@ def _being_lifted(facts: Facts, at: float) -> bool:
 
 def denied_is_denied(facts: Facts) -> Iterator[Violation]:
     """No application with a principal of its own writes past a fence in force, unless somebody removed the DENY."""
-    gone = facts.hand("deny_removed", "source_remade")
+    gone = facts.hand("deny_removed")
+    set_ = [e.at for e in facts.deeds if e.what == "call" and (e["method"], e["outcome"]) == ("create_acls", "ok")]
     for fence in fences_of(facts):
         for a in facts.appended.values():
             if a.who != "rogue" or not fence.past(a) or a.at <= fence.at or _being_lifted(facts, a.at):
                 continue
-            if not any(h.at <= a.at for h in gone):
+            if not any(h.at <= a.at and not any(h.at < at <= a.at for at in set_) for h in gone):
                 yield Violation("deny", f"{a.who} wrote past the fence, which the DENY should keep it from", a.at)
 
 

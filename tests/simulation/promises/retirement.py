@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import Event
-from tests.simulation.promises.facts import LOOK_S, Answers, Facts, Violation, ended, faulty, fences_of, required
+from tests.simulation.promises.facts import (
+    FRESH_S,
+    Answers,
+    Facts,
+    Violation,
+    ended,
+    faulty,
+    fences_of,
+    required,
+)
 
 USED_S = 12.0
 """A deletion rests on a look at who uses the source that is at most this old: two samples of commits, and the seat."""
@@ -22,17 +31,6 @@ def _clocks_are_right(facts: Facts) -> bool:
     return not odd and not facts.start.get("skew")
 
 
-def _under_its_hand(facts: Facts, e: Event) -> bool:
-    """Whether the topic was made again between the look at its id and its deletion: Kafka deletes by name."""
-    for hand in facts.hand("source_remade"):
-        looks = (x for x in facts.events if x.what == "looked" and x.who == e.who and x["method"] == "topic")
-        if e["began"] - LOOK_S < hand.at <= e.at and not any(
-            hand.at <= x["began"] and x.at <= e["began"] for x in looks
-        ):
-            return True
-    return False
-
-
 def deleted_when_done_and_due(facts: Facts) -> Iterator[Violation]:
     """The source alone is deleted, of a migration that is done, once its time and its retention have passed."""
     fences = [f for f in fences_of(facts) if f.until == float("inf")]
@@ -45,7 +43,7 @@ def deleted_when_done_and_due(facts: Facts) -> Iterator[Violation]:
             yield Violation("retired", f"{e.who} deleted the source of a migration that is not done", e.at)
         elif switched and e["began"] < switched[-1] + keep - 1.0 and _clocks_are_right(facts):
             yield Violation("retired", f"{e.who} deleted the source {e.at - switched[-1]:.0f} s after the switch", e.at)
-        if fences and e["topic_id"] != fences[-1].topic_id and not _under_its_hand(facts, e):
+        if fences and e["topic_id"] != fences[-1].topic_id:
             yield Violation("retired", f"{e.who} deleted {facts.source} {e['topic_id']}, another topic", e.at)
 
 
@@ -58,7 +56,7 @@ def deleted_as_approved(facts: Facts) -> Iterator[Violation]:
         answers.hear(e)
         last = answers.last.get("retire.approve")
         approved = last is not None and last["said"] == "yes" and str(e.get("topic_id")) in last["shown"]
-        if id(e) in gone and not approved and not _under_its_hand(facts, e):
+        if id(e) in gone and not approved:
             yield Violation("retired", f"{e.who} deleted the source without a yes to that", e.at)
 
 
@@ -80,7 +78,7 @@ def nobody_used_it(facts: Facts) -> Iterator[Violation]:
     for e in deletions(facts):
         seen = e["began"] - USED_S
         if faulty(facts, seen, e.at):
-            continue
+            seen -= FRESH_S
         came = [h.at for h in facts.hand("reader_returns") if h.at < seen]
         left = [x.at for x in facts.deeds if x.what == "reader_left" and came and x.at > came[-1]]
         if came and not (left and left[0] < e["began"]):
@@ -109,7 +107,7 @@ def let_in_again(facts: Facts) -> Iterator[Violation]:
     if end is None or not screams or end["state"] not in ("done", "retired") or end.get("closed"):
         return
     left = [op for op in end.get("denied", ()) if op == "READ" or end["state"] == "retired"]
-    if left and not facts.hand("source_remade"):
+    if left:
         yield Violation(
             "retired", f"the migration is {end['state']}, and everybody is denied {', '.join(left)}", end.at
         )

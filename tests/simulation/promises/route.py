@@ -12,11 +12,7 @@ from tests.simulation.promises.facts import SLACK_S, Facts, Violation, lets
 
 def never_left_stopped(facts: Facts) -> Iterator[Violation]:
     """A producer that lives, reads the route and is not told otherwise writes again within the budget."""
-    disturbed = [
-        h
-        for h in facts.hands
-        if h["hand"] in ("producer_stall", "producer_crash", "producers_idle", "route_unreadable", "app_clock_step")
-    ]
+    disturbed = [h for h in facts.hands if h["hand"] in ("producer_stall", "producers_idle", "route_unreadable")]
     last: dict[str, float] = {}
     begun: dict[str, float] = {}
     skewed = {h["did"] for h in facts.hand("app_clock_step")}
@@ -39,7 +35,8 @@ def _gap(
 ) -> Iterator[Violation]:
     if before is None or now - before <= facts.budget_s + SLACK_S or who in skewed:
         return
-    if any(before - 1 <= h.at + h["amount"] and h.at <= now for h in disturbed):
+    mine = (h for h in disturbed if h["hand"] != "producer_stall" or h["did"] == who)
+    if any(before - 1 <= h.at + h["amount"] and h.at <= now for h in mine):
         return
     yield Violation("left_stopped", f"producer {who} wrote nothing for {now - before:.0f} s", now)
 
@@ -102,10 +99,11 @@ def denied_for_long(facts: Facts) -> Iterator[Violation]:
     """A DENY never holds a producer on the route beyond the end of its lease."""
     on_the_route = {e.who for e in facts.events if e.what == "admitted"}
     since: dict[str, float] = {}
-    if facts.hand("target_acl_removed"):
-        return
+    taken = [h.at for h in facts.hand("target_acl_removed") if h["did"]]
     for e in facts.events:
         if e.what != "produce" or e.who not in on_the_route:
+            continue
+        if e["topic"] == facts.target and any(at <= e.at for at in taken):
             continue
         if e["outcome"] != "fail" or e["why"] != "AccessDenied":
             since.pop(e.who, None)

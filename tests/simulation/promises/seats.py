@@ -50,18 +50,20 @@ def sends_while_seated(facts: Facts) -> Iterator[Violation]:
     if facts.start.get("skew"):
         return
     until: dict[str, float] = {}
-    created, whose = dict[str, str](), dict[str, str]()
+    created, whose = dict[str, frozenset[str]](), dict[str, str]()
     odd = {e.who for e in facts.deeds if e.what == "fault" and e["fault"].kind == "clock_step"}
     for e in facts.deeds:
         if e.what == "seat":
             until[e.who] = e["until"]
         elif e.what == "call" and e["port"] in ("admin", "routes") and e.who in until and e.who not in odd:
             late = e["began"] - until[e.who]
-            deletes = e["method"] == "delete_acls"
-            nobodys = deletes and whose.pop(e["args"], e.who) == e.who
-            takes_back = deletes and created.pop(e.who, "none") == e["args"] and nobodys
-            if e["method"] == "create_acls" and late <= ACT_SLACK_S:
-                created[e.who], whose[e["args"]] = e["args"], e.who
+            acls, takes_back = frozenset[str](e.get("acls", ())), False
+            if e["method"] == "delete_acls":
+                theirs = {whose.pop(acl, e.who) for acl in acls} - {e.who}
+                takes_back = bool(acls) and acls <= created.pop(e.who, frozenset()) and not theirs
+            elif e["method"] == "create_acls" and late <= ACT_SLACK_S:
+                created[e.who] = acls
+                whose |= dict.fromkeys(acls, e.who)
             if late > ACT_SLACK_S and not takes_back:
                 yield Violation("seat", f"{e.who} sent {e['method']} {late:.0f} s after the end of its seat", e.at)
 
