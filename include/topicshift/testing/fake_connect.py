@@ -51,7 +51,7 @@ class FakeConnectWorker:
     """Connectors by name. ``on_call`` hears of each request before it is answered, and of each effect after it.
 
     ``on_change`` hears of each connector whose tasks may have changed. ``busy``: so many requests that change something
-    are answered as by workers that rebalance (HTTP 409).
+    or read settings are answered as by workers that rebalance (HTTP 409, and 500 to who reads).
 
     A connector of MirrorMaker 2 copies to the end of the topics that it names whenever the worker is asked, but while
     ``held``; ``logs`` gives these logs. ``offsets``: connector to the last offset copied, by alias, topic and
@@ -84,9 +84,10 @@ class FakeConnectWorker:
     def __call__(self, method: str, path: str, body: Any = None) -> Any:
         """Answer one request. Raises the errors that a real worker's answers become."""
         self.on_call(f"{method} {path}")
-        if method != "GET" and self.busy:
+        if self.busy and (method != "GET" or path.endswith("/config")):
             self.busy -= 1
-            raise Transient(f"{method} {path} cannot be done now (HTTP 409). It is asked again.")
+            code = 500 if method == "GET" else 409
+            raise Transient(f"{method} {path} cannot be done now (HTTP {code}). It is asked again.")
         parts = [unquote(p) for p in urlsplit(path).path.strip("/").split("/") if p]
         if not parts:
             return {"version": self.version, "commit": "0", "kafka_cluster_id": self.cluster_id}
