@@ -225,9 +225,9 @@ def consume(args: argparse.Namespace, stop: Ended) -> int:
         "auto.offset.reset": args.offset_reset,
         "heartbeat.interval.ms": 500,
         "session.timeout.ms": 10_000,
-        # A fetch for each single record would keep a broker of a small machine busy for nothing.
-        "fetch.min.bytes": 16_384,
-        "fetch.wait.max.ms": 100,
+        # By default: a fetch for each single record would keep a broker of a small machine busy for nothing.
+        "fetch.min.bytes": args.fetch_min_bytes,
+        "fetch.wait.max.ms": args.fetch_wait_ms,
         "client.id": args.log.stem,
         **client_config(properties_file=args.config_file),
     }
@@ -276,6 +276,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             command.add_argument("--group", help="the group; the name by default; several with commas between")
             command.add_argument("--delay-ms", type=float, default=0.0, help="work per record")
+            command.add_argument("--fetch-min-bytes", type=int, default=16_384, help="fetch.min.bytes")
+            command.add_argument("--fetch-wait-ms", type=int, default=100, help="fetch.wait.max.ms")
             command.add_argument("--offset-reset", default="earliest", choices=("earliest", "latest"))
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
