@@ -163,7 +163,7 @@ class RouteFollower:
                 **self._base,
                 "group.id": f"topicshift-route-{topic}",
                 **READER,
-                "fetch.wait.max.ms": 200,
+                "fetch.wait.max.ms": 1_000,
                 "fetch.error.backoff.ms": 50,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "error_cb": self._heard,
@@ -173,6 +173,8 @@ class RouteFollower:
         self._acks: Producer | None = None
         self._lookup = OffsetLookup(config, read_committed=False)
         self._next: int | None = None
+        self._exists: bool | None = None
+        self._asking: tuple[Now, int, Future[Any]] | None = None
         self._pending: tuple[Now, int] | None = None
         self._settling: tuple[Now, Future[Any]] | None = None
         self._settle_at: tuple[Now, int] | None = None
@@ -260,7 +262,7 @@ class RouteFollower:
             message = self._consumer.poll(0)
 
     def _begin(self) -> None:
-        self._next, self._pending, self._settle_at, self._settling = 0, None, None, None
+        self._next, self._asking, self._pending, self._settle_at, self._settling = 0, None, None, None, None
         self._consumer.assign([TopicPartition(ROUTES_TOPIC, 0, 0)])
 
     def _take(self, message: Message) -> None:
@@ -277,28 +279,46 @@ class RouteFollower:
             self._failed(f"{ROUTES_TOPIC}: {error.str()}")
 
     def _confirm(self) -> None:
-        """Ask for the topic's end every second, and tell the client once everything up to it was read."""
+        """Ask for the topic's end every second, and tell the client once everything up to it was read.
+
+        Asked on a connection of its own: behind a fetch that waits, the answer would hold up this thread.
+        """
         now = read_now()
         pause = CONFIRM_S if self._client.is_read else 0.05
-        if self._pending is None and (self._asked is None or now.boot - self._asked.boot >= pause):
+        if (
+            self._pending is None
+            and self._asking is None
+            and (self._asked is None or now.boot - self._asked.boot >= pause)
+        ):
             self._asked = now
-            try:
-                start, end = self._consumer.get_watermark_offsets(TopicPartition(ROUTES_TOPIC, 0), timeout=_REQUEST_S)
-            except KafkaException as exc:
-                if not self._absent(ROUTES_TOPIC):
-                    self._failed(unread(exc.args[0]))
-                    return
-                self._next = None
-                with self._lock:
-                    self._client.read_ok(now, settled=True)
+            if not self._exists and self._absent(ROUTES_TOPIC):
+                self._is_absent(now)
                 return
-            if self._next is None or end < self._next:  # it exists since now, or was made again
+            future = self._lookup.end(ROUTES_TOPIC, 0, committed=True, timeout_s=_REQUEST_S)
+            self._asking = now, self._next or 0, future
+        if self._asking is not None and self._asking[2].done():
+            (asked, read, future), self._asking = self._asking, None
+            try:
+                end = int(future.result().offset)
+            except KafkaException as exc:
+                if self._absent(ROUTES_TOPIC):
+                    self._is_absent(asked)
+                else:
+                    self._failed(unread(exc.args[0]))
+                return
+            if self._exists is False or end < read:  # it exists since now, or was made again
                 self._begin()
-            self._pending = (now, 0 if start == end else end)
+            self._exists, self._pending = True, (asked, end)
         if self._pending is not None and (self._next or 0) >= self._pending[1]:
             with self._lock:
                 self._client.read_ok(self._pending[0])
             self._pending = None
+
+    def _is_absent(self, asked: Now) -> None:
+        """There is no such topic, so there is no route: everything that is in it was read."""
+        self._exists = False
+        with self._lock:
+            self._client.read_ok(asked, settled=True)
 
     def _settle(self) -> None:
         """At the end of a pause: ask for the high watermark, and tell the client once nothing below it is undecided."""

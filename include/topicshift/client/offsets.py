@@ -47,20 +47,23 @@ class OffsetLookup:
         """The log start of each partition. Raises ``KafkaException``, ``TimeoutError``."""
         return self._ask(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
-    def end(self, topic: str, partition: int) -> Future[Any]:
-        """Ask for the end of one partition; its result has it as ``offset``."""
+    def end(self, topic: str, partition: int, *, committed: bool = False, timeout_s: float = REQUEST_S) -> Future[Any]:
+        """Ask for the end of one partition, ``offset`` of the result. ``committed``: as READ_COMMITTED sees it."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return next(iter(self._request([(topic, partition)], latest).values()))
+        level = IsolationLevel.READ_COMMITTED if committed else self._level
+        return next(iter(self._request([(topic, partition)], latest, level, timeout_s).values()))
 
-    def _request(self, keys: Sequence[Key], spec: Any) -> dict[TopicPartition, Future[Any]]:
+    def _request(
+        self, keys: Sequence[Key], spec: Any, level: IsolationLevel, timeout_s: float
+    ) -> dict[TopicPartition, Future[Any]]:
         if self._admin is None:
             self._admin = AdminClient(self._config, logger=_client_log)
         return self._admin.list_offsets(
-            {TopicPartition(t, p): spec for t, p in keys}, isolation_level=self._level, request_timeout=REQUEST_S
+            {TopicPartition(t, p): spec for t, p in keys}, isolation_level=level, request_timeout=timeout_s
         )
 
     def _ask(self, keys: Sequence[Key], spec: Any) -> dict[Key, int]:
         if not keys:
             return {}
-        futures = self._request(keys, spec)
+        futures = self._request(keys, spec, self._level, REQUEST_S)
         return {(tp.topic, tp.partition): int(f.result(REQUEST_S + 1).offset) for tp, f in futures.items()}
