@@ -724,6 +724,13 @@ MUTATIONS = (
         ("tests/unit/test_watch.py",),
     ),
     Mutation(
+        "retirement: a record that came since the decision is deleted with the source",
+        "include/topicshift/acts/retire.py",
+        "    if grown:\n",
+        "    if False:\n",
+        ("tests/unit/test_acts_retire.py",),
+    ),
+    Mutation(
         "retirement: the source is deleted by its name",
         "include/topicshift/acts/retire.py",
         "delete_topic(source, info.topic_id)",
@@ -740,8 +747,8 @@ MUTATIONS = (
     Mutation(
         "retirement: nothing is kept of the source",
         "include/topicshift/acts/retire.py",
-        "    keep_last_look(ctx, info)\n",
-        "",
+        "ends = keep_last_look(ctx, info)",
+        "ends: dict[int, int] = {}",
         ("tests/unit/test_watch.py",),
     ),
     Mutation(

@@ -185,6 +185,21 @@ def test_a_topic_that_is_swapped_between_look_and_act_is_not_deleted() -> None:
     assert w.cluster.topic(SOURCE) is not None
 
 
+def test_a_record_that_comes_between_the_decision_and_the_deletion_keeps_the_source() -> None:
+    w = done()
+    w.clock.advance((screaming(w) - w.clock.now()).total_seconds())
+
+    def meanwhile(method: str) -> None:
+        if method == "topic" and w.state(Row.DELETE_SOURCE) == "intended":
+            w.cluster.on_call = None
+            w.write()
+
+    w.cluster.on_call = meanwhile
+    with pytest.raises(PreflightFailed, match=r"TS603.*payments\[0\] \+1"):
+        w.advance(wanted="retire")
+    assert w.cluster.topic(SOURCE) is not None
+
+
 def test_a_topic_that_is_swapped_between_the_last_look_and_the_request_is_not_deleted() -> None:
     w = done()
     w.clock.advance((screaming(w) - w.clock.now()).total_seconds())

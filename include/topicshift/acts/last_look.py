@@ -17,8 +17,8 @@ def unread(commits: GroupCommits | None) -> bool:
     return commits is None or bool(commits.error or commits.errors)
 
 
-def keep_last_look(ctx: MigrationContext, info: TopicInfo) -> None:
-    """Write configs, offsets, commits and ACLs of a source to evidence, before it is deleted.
+def keep_last_look(ctx: MigrationContext, info: TopicInfo) -> dict[int, int]:
+    """Write configs, offsets, commits and ACLs of a source to evidence, before it is deleted. Returns where it ends.
 
     Raises ``Unreadable`` where an offset or a group cannot be read: it could never be known again.
     """
@@ -55,3 +55,4 @@ def keep_last_look(ctx: MigrationContext, info: TopicInfo) -> None:
         else [vars(a) for a in sorted(acls) if a.resource_type == "TOPIC" and a.name == source],
     }
     ctx.write(LAST_LOOK, json.dumps(kept, indent=2))
+    return {p: o.end for p, o in offsets.items() if o.end is not None}

@@ -136,7 +136,8 @@ def end_scream(ctx: MigrationContext, view: View, decision: Decision) -> None:
 def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Delete the source by its id, forward only.
 
-    Raises ``Refused`` where another topic has its name by now, ``NotFound`` where that was made since the look.
+    Raises ``Refused`` where another topic has its name by now, ``NotFound`` where that was made since the look,
+    ``Transient`` where it was written to since it was decided.
     """
     fence, source = view.record.step(Row.FENCE), ctx.row.source
     topic_id = str(fence.data["topic_id"]) if fence is not None else ""
@@ -146,7 +147,11 @@ def delete_source(ctx: MigrationContext, view: View, decision: Decision) -> None
         return
     if not same_topic_id(info.topic_id, topic_id):
         raise Refused(f"{source} is another topic by now ({info.topic_id}, not {topic_id}); it is not deleted.")
-    keep_last_look(ctx, info)
+    ends = keep_last_look(ctx, info)
+    fenced = fence.data["record"]["fence_offsets"] if fence is not None else {}
+    grown = [f"{source}[{p}] +{n}" for p, end in sorted(ends.items()) if (n := end - int(fenced.get(str(p), 0))) > 0]
+    if grown:
+        raise Transient(f"{source} was written to since the last look: {', '.join(grown)}. It is looked at anew.")
     ctx.check_seat()
     ctx.admin.delete_topic(source, info.topic_id)
 
