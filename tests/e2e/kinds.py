@@ -15,7 +15,7 @@ from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.ports import StepRow
 
-DAG, SWITCH = "topic_migration", "switch_producers.switch"
+SWITCH = "switch_producers.switch"
 
 
 class Applications(ABC):
@@ -26,6 +26,8 @@ class Applications(ABC):
     """What a log or the audit trail calls one of them by."""
     secrets: tuple[str, ...] = ()
     """What neither of both may hold."""
+    dag = "topic_migration"
+    """The DAG that moves them."""
 
     @property
     def target(self) -> str:
@@ -97,7 +99,7 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
         return found
 
     before = seen()
-    run = Run.start(stack.airflow, DAG, apps.values(approvals_certificate="required"))
+    run = Run.start(stack.airflow, apps.dag, apps.values(approvals_certificate="required"))
     run.question(SWITCH)
     migration = journal.find(source=apps.topic)[-1].migration_id
     assert row("freeze").state == "intended" and apps.shape() != before[-1], "producers stand still"
@@ -114,7 +116,7 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
 
 
 def _moved(stack: Stack, apps: Applications, journal: SqlJournal, admin: KafkaAdmin) -> None:
-    run = Run.start(stack.airflow, DAG, apps.values()).wait("success")
+    run = Run.start(stack.airflow, apps.dag, apps.values()).wait("success")
     assert apps.is_moved(), apps.shape()
     apps.goes_on()
     apps.proven()
