@@ -34,6 +34,13 @@ CORE = "include/topicshift/core/"
 SPARK = "spark_jobs/topicshift_spark/"
 MUTATIONS = (
     Mutation(
+        "an answer on a way back is waited for no longer than the go of the way forward",
+        "include/topicshift/acts/questions.py",
+        "go = {} if record.mirrored else shown_of(record, Ask.FREEZE)",
+        "go = shown_of(record, Ask.FREEZE)",
+        ("tests/unit/test_go.py",),
+    ),
+    Mutation(
         "fence: one look is enough",
         CORE + "fence/decision.py",
         "if len(tail) >= settings.samples and span >= settings.settle_s:",

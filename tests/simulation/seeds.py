@@ -508,6 +508,28 @@ KEPT: dict[str, Scenario] = {
         moods=(Mood(5.0),),
         approvals="auto",
     ),
+    "a person stops the producer of a way back long after the go of its migration has ended": Scenario(
+        1087,
+        Shape(
+            target_partitions=3,
+            producers=2,
+            instances=(2,),
+            members=(1,),
+            resets=("earliest", "latest"),
+            budget_s=60,
+            manual_producers=1,
+            window=WINDOWS[0],
+        ),
+        hands=(Hand("rollback_asked", 0.6491441786041954, "order_proof"),),
+        moods=(
+            Mood(1.7150396272692119),
+            Mood(1.3825678700079278),
+            Mood(2.1899526810610275),
+            Mood(7.045046383603364),
+            Mood(7.347217854637999),
+            Mood(6.218279728644619),
+        ),
+    ),
     "a super user writes between the last look at the source and the end": Scenario(
         8722,
         Shape(

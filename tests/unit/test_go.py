@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -299,6 +299,8 @@ def test_the_go_comes_before_a_person_stops_producers_and_is_not_asked_twice(mon
     assert left == timedelta(hours=4)
     late = datetime.fromisoformat(first.about["until"]) - timedelta(minutes=5)
     assert questions.timeout_of(Ask.STOP_BY_HAND, second.about, second.view.record, late) == timedelta(minutes=5)
+    back, days = replace(second.view.record, way="back1."), late + timedelta(days=3)
+    assert questions.timeout_of(Ask.STOP_BY_HAND, second.about, back, days) == timedelta(hours=4), "it has no go"
     moves(w, "legacy", None)
     w.answer(second)
     predict(monkeypatch, 60.0)

@@ -200,12 +200,13 @@ def _plain(about: Mapping[str, Any]) -> Any:
 def timeout_of(ask: Ask, about: Mapping[str, Any], record: Record, now: datetime) -> timedelta:
     """How long an answer is waited for. Inside the freeze that ends at the last moment to act.
 
-    Before the freeze it ends with the go: what it would be for is asked about anew then.
+    Before the freeze it ends with the go: what it would be for is asked about anew then. A way back has no go.
     """
     freeze, shortest = record.freeze, timedelta(seconds=1)
     if ask is Ask.CERTIFICATE and freeze is not None:
         return max(shortest, timedelta(seconds=freeze.left(now)))
-    until = {Ask.FREEZE: about, Ask.STOP_BY_HAND: shown_of(record, Ask.FREEZE)}.get(ask, {}).get("until")
+    go = {} if record.mirrored else shown_of(record, Ask.FREEZE)
+    until = {Ask.FREEZE: about, Ask.STOP_BY_HAND: go}.get(ask, {}).get("until")
     left = _TIMEOUTS[ask] if until is None else datetime.fromisoformat(str(until)) - now
     return max(shortest, min(_TIMEOUTS[ask], left))
 
