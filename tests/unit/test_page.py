@@ -68,7 +68,7 @@ def frozen(journal: SqlJournal, tmp_path: Path) -> str:
     world.answer(world.asks())
     world.answer(world.asks())
     world.advanced(until=Step.STOP_PRODUCERS)
-    world.evidence.write(world.claim.migration_id, "drain_progress.json", drain_progress())
+    world.evidence.write(world.claim.migration_id, "drain_progress.json", drain_progress(world.clock.now().timestamp()))
     return publish(world, journal, tmp_path / "evidence")
 
 
@@ -377,7 +377,7 @@ def _one(name: str) -> dict[str, Any]:
         "findings": [dict.fromkeys(("code", "level", "subject", "seen", "why", "do"), name)],
         "participants": [person],
         "questions": [{"ask": name, "subject": name, "until": name, "asked_at": name}],
-        "signals": [{"signal": name, "observed": name, "wanted": name, "good": False, "at": None}],
+        "signals": [{"signal": name, "observed": name, "wanted": name, "good": False, "at": None, "age_s": 100.0}],
         "orders": [{"order": name, "label": name, "dag_id": name, "does": [name], "cannot": name, "looks": True,
                     "may": True, "grave": False, "reasoned": True}],
         "watch": [{"code": name, "level": name, "seen": name, "do": name, "since": name, "subject": name}],
@@ -386,7 +386,7 @@ def _one(name: str) -> dict[str, Any]:
         "chain": {"holds": False, "rows": 1, "problems": [name], "ends_in": name, "from_its_first_row_at": name},
         "late": {"unseen": 1, "groups": [name], "records": [{"place": name, "line": name}], "complete": True},
         "unread": [name], "run_page": "/dags/x", "answer_page": "/dags/x", "state": name, "step": name,
-        "rollback": {"kind": name, "why": name, "does": name, "at": None},
+        "rollback": {"kind": name, "why": name, "does": name, "at": None, "past": False},
     }  # fmt: skip
 
 

@@ -280,7 +280,7 @@ def test_a_chart_stays_inside_its_box(points: list[tuple[float, int]], left: flo
     file = {"at": 1.0, "groups": [{"group": "g", "series": points, "seconds_left": left}]}
     (group,) = lag.groups(lag.series_of(json.dumps(file).encode()))
     if group["chart"] is None:
-        assert not points
+        assert len({at for at, _ in points}) < 2, "one look alone draws no line"
         return
     for place in f"{group['chart']['area']} {group['chart']['forecast']}".split():
         x, y = map(float, place.split(","))

@@ -133,8 +133,9 @@ def _state(one: dict[str, Any]) -> str:
 
 def _styled(step: str, mark: Mark | str) -> str:
     style = {"done": "green", "running": "bold yellow", "undoing": "bold red", "undone": "magenta"}
-    style |= {"waiting": "dim", "not_finished": "dim"}
+    style |= {"waiting": "dim", "not_finished": "dim", "not_done": "dim"}
     sign = {"done": "✓", "running": "▶", "undoing": "✗", "undone": "↩", "waiting": "·", "not_finished": "✗"}
+    sign |= {"not_done": "-"}
     return f"[{style[mark]}]{sign[mark]} {step}[/]"
 
 

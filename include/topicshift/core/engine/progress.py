@@ -19,6 +19,8 @@ class Mark(StrEnum):
     UNDONE = "undone"
     NOT_FINISHED = "not_finished"
     """It was begun, and its migration has ended before it."""
+    NOT_DONE = "not_done"
+    """Its migration has ended before it; whether it was waited for is not said."""
 
 
 _OF_STATE: Mapping[StepState | None, Mark] = {
@@ -31,8 +33,10 @@ _OF_STATE: Mapping[StepState | None, Mark] = {
 
 
 def marks(record: Record) -> dict[Step, Mark]:
-    """How far each step is, in the order of this migration. At most one step that was not begun counts as running, and
-    none of a migration that has ended."""
+    """How far each step is, in the order of this migration. At most one step that was not begun counts as running.
+
+    Of a migration that has ended none is under way, and none is waited for but the retirement of one that is done.
+    """
     order = (*ORDER[record.policy.cutover], Step.RETIRE)
     found = {step: _mark(record, step) for step in order}
     if record.state is MigrationState.OPEN and Mark.UNDONE not in found.values():
@@ -42,8 +46,10 @@ def marks(record: Record) -> dict[Step, Mark]:
             if found[step] is not Mark.DONE:
                 break
     if record.over:
-        under_way = (Mark.RUNNING, Mark.UNDOING)
-        found = {step: Mark.NOT_FINISHED if mark in under_way else mark for step, mark in found.items()}
+        ends = {Mark.RUNNING: Mark.NOT_FINISHED, Mark.UNDOING: Mark.NOT_FINISHED}
+        if record.state is not MigrationState.DONE:
+            ends[Mark.WAITING] = Mark.NOT_DONE
+        found = {step: ends.get(mark, mark) for step, mark in found.items()}
     return found
 
 
@@ -61,7 +67,7 @@ def _mark(record: Record, step: Step) -> Mark:
         return _groups(record)
     if step is Step.VERIFY:
         ended = (MigrationState.DONE, MigrationState.RETIRED, MigrationState.REHEARSED)
-        return Mark.DONE if record.state in ended else Mark.WAITING
+        return Mark.DONE if record.state in ended or record.done(Row.ORDER_PROOF) else Mark.WAITING
     if step is Step.RETIRE and record.state is MigrationState.RETIRED:
         return Mark.DONE
     own = next(iter(STEPS[step].rows), None)

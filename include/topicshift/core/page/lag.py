@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -79,6 +79,14 @@ def groups(progress: Mapping[str, Any], over: datetime | None = None) -> list[di
     ]
 
 
+def since(progress: Mapping[str, Any], began: datetime | None) -> dict[str, Any]:
+    """What :func:`series_of` has, empty where that was seen before ``began``: of an earlier freeze, or another way."""
+    at = progress["at"]
+    if began is None or (at is not None and at >= began):
+        return dict(progress)
+    return series_of(None)
+
+
 def _until(progress: Mapping[str, Any], over: datetime) -> dict[str, Any]:
     found = list[dict[str, Any]]()
     for group in progress["groups"]:
@@ -92,9 +100,14 @@ def _until(progress: Mapping[str, Any], over: datetime) -> dict[str, Any]:
     return {**progress, "at": min(progress["at"], over) if progress["at"] is not None else None, "groups": found}
 
 
+def followed(points: Sequence[tuple[float, float]]) -> bool:
+    """Whether a lag was seen at two moments: one alone has no rate, and nothing can be forecast or drawn of it."""
+    return len({at for at, _ in points}) > 1
+
+
 def _chart(points: list[tuple[float, float]], left: float | None) -> dict[str, Any] | None:
     """Points of the lag as they were seen, and of the forecast: a straight line to zero."""
-    if not points:
+    if not followed(points):
         return None
     points = sorted(points)
     began, ended = points[0][0], points[-1][0]

@@ -20,7 +20,7 @@ from topicshift.core.page import lag
 from topicshift.core.page.listing import Shown, budget_of, entry
 from topicshift.core.page.seen import participants, seen, way_back
 from topicshift.core.page.timeline import timeline
-from topicshift.core.page.waits import signals
+from topicshift.core.page.waits import freeze_began, gate_began, signals
 from topicshift.core.rows import EventRow
 
 READ = ("plan.json", GATE, STRAYS)
@@ -57,10 +57,12 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
     row, record = found.row, found.record
     looked = seen(sources.acts)
     people = participants(record, looked)
-    plan, gate = _object(sources.data.get("plan.json")), lag.series_of(sources.data.get(GATE))
+    plan = _object(sources.data.get("plan.json"))
     over = datetime.fromisoformat(row.updated_at) if record.over else None
-    names = [n for n in sorted(sources.data) if is_progress(n)]
-    drains = [g for n in names for g in lag.groups(lag.series_of(sources.data[n]), over)]
+    gate_from, drain_from = (None, None) if over else (gate_began(found), freeze_began(record))
+    gate = lag.since(lag.series_of(sources.data.get(GATE)), gate_from)
+    names = [n for n in sorted(sources.data) if is_progress(n)] if over or drain_from else []
+    drains = [g for n in names for g in lag.groups(lag.since(lag.series_of(sources.data[n]), drain_from), over)]
     before = [] if drains else lag.groups(gate, over)
     made = entry(found, now)
     return {
@@ -72,7 +74,7 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "plan_hash": row.plan_hash,
         "epoch": row.epoch,
         "timeline": timeline(record, found.steps, row.created_at, sources.usual, over or now),
-        "signals": [_plain(asdict(s)) for s in signals(record, looked, people, drains, gate)],
+        "signals": [_aged(asdict(s), "at", now) for s in signals(record, looked, people, drains, gate)],
         "freeze": _freeze(found, made["freeze"]),
         "freezes": freezes_seen(found.steps, now),
         "left": left_of(record_to_show(row, found.steps), found.events),
@@ -82,7 +84,7 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "findings": _findings(plan),
         "watch": watch_found(found.steps),
         "late": _late(record, sources.data.get(STRAYS)),
-        "lag": [_plain(g) for g in drains or before],
+        "lag": [_aged(g, "seen_at", now) for g in drains or before],
         "lag_of": "drain" if drains else "gate" if before else None,
         "rollback": _plain(asdict(way_back(record, looked))),
         "files": sorted(sources.files),
@@ -93,6 +95,12 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.isoformat(timespec="seconds") if isinstance(v, datetime) else v for k, v in value.items()}
+
+
+def _aged(value: Mapping[str, Any], key: str, now: datetime) -> dict[str, Any]:
+    """With how many seconds ago it was seen, None where it holds at this moment."""
+    at = value[key]
+    return {**_plain(value), "age_s": (now - at).total_seconds() if at is not None else None}
 
 
 def _object(data: bytes | None) -> dict[str, Any]:

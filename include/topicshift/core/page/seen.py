@@ -110,13 +110,14 @@ def participants(record: Record, found: Seen) -> list[Participant]:
 class WayBack:
     """The type of rollback to expect, why, what it would do, and when the engine looked; a type of None: not known.
 
-    It is worked out anew from the cluster before anything is done.
+    It is worked out anew from the cluster before anything is done. ``past``: nothing will be, it was or there is none.
     """
 
     kind: str | None
     why: str
     does: str
     at: datetime | None = None
+    past: bool = False
 
 
 def way_back(record: Record, found: Seen) -> WayBack:
@@ -124,16 +125,18 @@ def way_back(record: Record, found: Seen) -> WayBack:
     done = record.step(Row.ROLLBACK)
     if record.state is MigrationState.ROLLED_BACK:
         was = str(done.data.get("type", "free")) if done is not None else "free"
-        return WayBack(was, "it was rolled back", "")
+        return WayBack(was, f"it was rolled back ({was.replace('_', ' ')}), and nothing more is done", "", past=True)
     if record.mirrored:
         return WayBack("drain_back", "it is under way", _does("drain_back", record))
     if record.policy.rehearsal and record.over:
-        return WayBack("free", "it was a rehearsal, and has moved nothing", "")
+        return WayBack("free", "it was a rehearsal, and has moved nothing", "", past=True)
     ended = nothing_goes_back(record)
     if ended:
-        return WayBack("free", ended, "")
+        return WayBack("free", ended, "", past=True)
     if record.state is MigrationState.RETIRED:
-        return WayBack("forward_only", "the source was deleted", "")
+        return WayBack("forward_only", "the source was deleted", "", past=True)
+    if record.state is MigrationState.FAILED and record.over:
+        return WayBack(None, "it has ended without one: what it left to do by hand is named above", "", past=True)
     if not record.in_effect(Row.SWITCH_PRODUCERS):
         return WayBack("free", "no producer was sent to the target", _does("free", record), found.at)
     target, fence = found.facts.get("target"), found.facts.get("fence")
@@ -152,7 +155,9 @@ def way_back(record: Record, found: Seen) -> WayBack:
 
 
 def nothing_goes_back(record: Record) -> str:
-    """Why a migration that has failed and ended has nothing to take back; empty where there is something, or may be."""
+    """Why a migration has nothing to take back, yet or any more; empty where there is something, or may be."""
+    if record.state is MigrationState.OPEN and _nothing_made(record):
+        return "nothing was changed yet, so there is nothing to go back from: reject the plan, or abort"
     if record.state is not MigrationState.FAILED or not record.over or record.in_effect(Row.FREEZE):
         return ""
     if record.step(Row.CREATE_TARGET) is None:
@@ -160,6 +165,11 @@ def nothing_goes_back(record: Record) -> str:
     if not record.in_effect(Row.CREATE_TARGET) and not record.in_effect(Row.SWITCH_PRODUCERS):
         return "it has ended, and everything that it did was put back"
     return ""
+
+
+def _nothing_made(record: Record) -> bool:
+    begun = record.freeze is not None or record.in_effect(Row.FREEZE) or record.in_effect(Row.SWITCH_PRODUCERS)
+    return not record.mirrored and record.step(Row.CREATE_TARGET) is None and not begun
 
 
 def _does(kind: str | None, record: Record) -> str:

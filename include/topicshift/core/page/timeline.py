@@ -51,9 +51,11 @@ def spans(rows: Sequence[StepRow]) -> dict[Step, Span]:
         ended = max((e for e in ends if e is not None), default=None) if None not in ends else None
         out[step] = (min((_time(row.started_at) for row in own), default=None, key=_known), ended)
     for step, before in _FOLLOWS.items():
-        began = out.get(before, (None, None))[1]
-        if began is not None:
-            out[step] = (began, out.get(step, (None, None))[1])
+        began, ended = out.get(before, (None, None))[1], out.get(step, (None, None))[1]
+        if began is not None and (ended is None or began <= ended):
+            out[step] = (began, ended)
+        elif step in out and began is not None:
+            out[step] = (None, ended)  # the row that it follows was taken back later: when it began is not known
     first = [began for step, (began, _) in out.items() if step is not Step.PLAN and began is not None]
     if Step.PLAN in out and first:
         out[Step.PLAN] = (out[Step.PLAN][0], min(first))
@@ -108,8 +110,8 @@ def timeline(
             {
                 "step": step.value,
                 "state": mark.value,
-                "began_at": began.isoformat() if began is not None else None,
-                "took_s": took if mark not in (Mark.WAITING, Mark.UNDONE) else None,
+                "began_at": began.isoformat() if began is not None and mark is not Mark.NOT_DONE else None,
+                "took_s": took if mark not in (Mark.WAITING, Mark.UNDONE, Mark.NOT_DONE) else None,
                 "held_s": took if mark is Mark.UNDONE else None,
                 "usual_s": expected.get(step),
                 "what": doc.what,

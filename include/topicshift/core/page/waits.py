@@ -8,10 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from topicshift.core.drain.gate import BUDGET_SHARE
+from topicshift.core.engine.freeze import Freeze
 from topicshift.core.engine.hold import paused
 from topicshift.core.engine.progress import open_questions, step_under_way
 from topicshift.core.engine.view import Record
-from topicshift.core.engine.words import Row, Step
+from topicshift.core.engine.words import Ask, Row, Step
+from topicshift.core.page.lag import followed
+from topicshift.core.page.listing import Shown
 from topicshift.core.page.seen import Participant, Seen
 
 
@@ -35,10 +38,11 @@ def signals(
 ) -> list[Signal]:
     """The signals of the step that is under way. ``lag``: the groups of the drain; ``gate``: what the gate saw last.
 
-    Both as :mod:`topicshift.core.page.lag` reads them.
+    Both as :mod:`topicshift.core.page.lag` reads them, and of this step alone. While a question is open its answer is
+    all that is waited for before the freeze: the gate has passed.
     """
     asked = [_question(q.data) for q in open_questions(record)]
-    if paused(record) or record.over:
+    if paused(record) or record.over or (asked and record.freeze is None and not record.released):
         return asked
     step = step_under_way(record)
     if record.freeze is None and step in (Step.STOP_PRODUCERS, None):
@@ -54,6 +58,21 @@ def signals(
         drains = [g for g in lag if g["group"] in open_ and g["lag"]]
         return asked + _drain(drains) + _on(record, (p for p in people if p.role == "consumer" and p.name in open_))
     return asked
+
+
+def gate_began(found: Shown) -> datetime:
+    """When the gate that leads to the next freeze began to look: with this way, or after the last answer or freeze."""
+    record, way = found.record, next((s for s in found.steps if s.step == Row.ROLLBACK), None)
+    began = way.started_at if record.mirrored and way is not None else found.row.created_at
+    go, freeze = record.step(Row.QUESTION, Ask.FREEZE), record.step(Row.FREEZE)
+    ends = [row.finished_at for row in (go, freeze) if row is not None and row.finished_at is not None]
+    return max(datetime.fromisoformat(at) for at in (began, *ends))
+
+
+def freeze_began(record: Record) -> datetime | None:
+    """When the freeze whose drain is followed began; None before one, and after one that was taken back."""
+    row = record.step(Row.FREEZE)
+    return Freeze.from_data(row.data).started_at if row is not None and row.state.in_effect else None
 
 
 def _question(data: Mapping[str, Any]) -> Signal:
@@ -76,8 +95,10 @@ def _gate(gate: Mapping[str, Any]) -> list[Signal]:
         said = "unknown" if group["lag"] is None else f"{group['lag']:,.0f} offsets behind"
         if needs is not None:
             said += f", about {needs:.0f} s to drain"
+        elif group["lag"] is not None and followed(group["series"]):
+            said += ", and its commits did not move between the last two looks"
         elif group["lag"] is not None:
-            said += ", and at this rate it never comes to the end"
+            said += ", seen once so far: how long it takes is not known yet"
         good = needs is not None and most is not None and needs <= most
         out.append(Signal(f"lag of {group['group']}", said, wanted, good, at))
     told = tuple(f"group {group['group']}:" for group in gate["groups"])
