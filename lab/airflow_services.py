@@ -31,6 +31,7 @@ from lab.airflow_api import AirflowApi
 from lab.java import find_java
 from lab.process import GuardedProcess
 from lab.runfolder import ROOT, RunFolder, write_private
+from lab.upkeep import Upkeep
 
 ENV_FILE = ROOT / "deploy" / "airflow.env"
 SERVICES = {
@@ -261,6 +262,12 @@ class AirflowServices:
         for name, process in self.processes.items():
             if not process.alive:
                 raise AirflowFailed(f"{name} has ended with code {process.exit_code}:\n{process.tail()}")
+
+    def keep_up(self, upkeep: Upkeep) -> None:
+        """Start services again that have ended by themselves, and end what they left. Raises EndedTooOften."""
+        for name, process in self.processes.items():
+            if not process.alive:
+                upkeep.again(name, process.exit_code, process.tail(), process.restart)
 
     def _healthy(self) -> set[str]:
         try:

@@ -22,6 +22,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from lab import ports_free
@@ -29,6 +30,7 @@ from lab.java import find_java
 from lab.process import GuardedProcess
 from lab.runfolder import ROOT, RunFolder, write_private
 from lab.signals import ended_on_signal
+from lab.upkeep import Upkeep
 
 SUPERUSER = "admin"
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -351,6 +353,12 @@ class EmbeddedBroker:
         for node, process in self._processes.items():
             if process.exit_code is not None and process.exit_code >= 0:
                 raise BrokerFailed(f"node {node} ended with code {process.exit_code}:\n{process.tail()}")
+
+    def keep_up(self, upkeep: Upkeep) -> None:
+        """Start nodes again that have ended, on the same ports and data. Raises EndedTooOften, BrokerFailed."""
+        for node, process in list(self._processes.items()):
+            if not process.alive:
+                upkeep.again(process.name, process.exit_code, process.tail(), partial(self.restart, node))
 
     def _wait(self, what: str, ready: Callable[[], bool], deadline: float) -> None:
         while True:

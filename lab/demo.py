@@ -28,6 +28,7 @@ from lab.rights import allow, consumer_rights, grant, producer_rights
 from lab.runfolder import FolderUnusable
 from lab.stack import Stack, default_run_folder
 from lab.stack_cli import FAILURES
+from lab.upkeep import Upkeep
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.errors import TopicshiftError
 
@@ -314,11 +315,16 @@ def keep(stack: Stack, console: Console) -> None:
     console.print(f"Kafka: {facts['bootstrap']}  client properties: {facts['kafka_config']}")
     look = f".venv/bin/topicshift status --journal {facts['journal']} --kafka-config {facts['kafka_config']}"
     console.print(f"Look: {look}", soft_wrap=True)
+    console.print(f"Shell: . {facts['env']}", soft_wrap=True)
     console.print("Ctrl-C stops everything.")
+    upkeep = Upkeep(lambda line: console.print(line, markup=False, soft_wrap=True))
     try:
         while True:
             time.sleep(1)
-            stack.check_alive()
+            before = upkeep.values()
+            stack.keep_up(upkeep)
+            if upkeep.values() != before:
+                stack.announce(upkeep)
     except KeyboardInterrupt:
         return
 

@@ -14,6 +14,12 @@ from typing import Any
 from lab.load_proof import frozen_now
 from lab.process import GuardedProcess
 from lab.runfolder import ROOT
+from lab.upkeep import Upkeep
+from topicshift.core.files import write_whole
+from topicshift.core.route.records import Status
+
+_FOLLOWS = frozenset(status.value for status in Status)
+"""Events of a process that has read the route; it may find a pause there, left by a run of the stack that was ended."""
 
 _PATH = [str(ROOT), str(ROOT / "include")]
 
@@ -121,7 +127,7 @@ class Life:
         waiting = set(self._running)
         while waiting:
             self.check_alive()
-            waiting = {name for name in waiting if not any(e["event"] == "running" for e in self.events(name))}
+            waiting = {name for name in waiting if not any(e["event"] in _FOLLOWS for e in self.events(name))}
             if waiting and time.monotonic() > deadline:
                 raise LoadFailed(f"Not ready within {timeout_s:g} s: {', '.join(sorted(waiting))}.")
             time.sleep(0.05)
@@ -148,6 +154,29 @@ class Life:
         for name, process in self._running.items():
             if not process.alive:
                 raise LoadFailed(f"{name} ended with code {process.exit_code}: {process.tail()}")
+
+    def keep_up(self, upkeep: Upkeep) -> None:
+        """Start processes again that have ended by themselves. Raises EndedTooOften."""
+        for name, process in self._running.items():
+            if not process.alive:
+
+                def again(process: GuardedProcess = process) -> None:
+                    self.take_up()
+                    process.restart()
+
+                upkeep.again(name, process.exit_code, process.tail(), again)
+
+    def take_up(self) -> None:
+        """Go on where the logs of an earlier start end: each key's next sequence number goes into ``seqs``."""
+        seqs: dict[str, int] = json.loads(self.seqs.read_text()) if self.seqs.exists() else {}
+        for path in self.folder.glob("sent-*.csv"):
+            with path.open(errors="replace") as rows:
+                for row in rows:
+                    key, _, rest = row.partition(",")
+                    number = rest.partition(",")[0]
+                    if number.isdigit() and row.endswith("\n"):
+                        seqs[key] = max(seqs.get(key, 0), int(number) + 1)
+        write_whole(self.seqs, json.dumps(seqs))
 
     def pids(self) -> Mapping[str, int]:
         """The process ids, by log name."""

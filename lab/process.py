@@ -200,6 +200,11 @@ class GuardedProcess:
         _tell_watcher(self._child.pid, created)
         return self
 
+    def restart(self) -> GuardedProcess:
+        """End what is left of it, and start it anew with the same command."""
+        self.stop()
+        return self.start()
+
     def signal_group(self, number: int) -> None:
         """Send a signal to its process group; passed over when it is gone."""
         if self._child is not None:

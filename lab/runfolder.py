@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -132,6 +133,22 @@ class RunFolder:
         except (OSError, ValueError):
             return {}
         return state if isinstance(state, dict) else {}
+
+    def write_ended(self, why: str) -> None:
+        """Leave in the state file when and why the run has ended, for whoever asks later."""
+        state = {"status": "ended", "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", "why": why}
+        write_private(self.path / "state.json", json.dumps(state, indent=1))
+
+    def how_it_ended(self) -> str | None:
+        """When and why the last run ended, where it was not stopped: None where it was, or still runs."""
+        state = self.read_state()
+        if self.owner() is not None:
+            return None
+        if state.get("status") == "ended":
+            return f"it ended at {state.get('at')}: {state.get('why')}"
+        if "pid" in state:
+            return f"its process {state['pid']} is gone without a word: it was killed, or the machine was restarted"
+        return None
 
     def clear_state(self) -> None:
         """Remove the state file."""

@@ -9,7 +9,7 @@ starts that process in the background and returns when all is healthy; ``run`` s
 from __future__ import annotations
 
 import contextlib
-import shutil
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 from sqlalchemy.engine import make_url
 
+from lab import kept
 from lab.airflow_api import AirflowApi
 from lab.airflow_services import AirflowServices
 from lab.broker import SUPERUSER, EmbeddedBroker, new_password
@@ -26,6 +27,7 @@ from lab.postgres import create_database, embedded_postgres
 from lab.rights import grant, orchestrator_rights
 from lab.runfolder import ROOT, RunFolder
 from lab.spark import quick_start_options, spark_jars
+from lab.upkeep import Upkeep
 from topicshift.adapters.journal.urls import shown
 
 ORCHESTRATOR = "topicshift"
@@ -52,6 +54,7 @@ class Stack:
             SQLite files. It ends with the stack, and so does what is in it.
         unpause: DAGs that are waited for and unpaused.
         environment: more variables for Airflow's services.
+        go_on: go on with topics, journal and Airflow's data of the run before, where that is possible.
     """
 
     def __init__(
@@ -61,7 +64,11 @@ class Stack:
         postgres: bool = False,
         unpause: Sequence[str] = DAGS,
         environment: Mapping[str, str] | None = None,
+        go_on: bool = False,
     ) -> None:
+        self._go_on = go_on
+        self.went_on = False
+        """Whether it goes on with what the run before left."""
         self.folder = RunFolder(run_folder)
         self.home = self.folder / "topicshift"
         self.journal_url = f"sqlite:///{self.home / 'journal.db'}"
@@ -124,8 +131,7 @@ class Stack:
 
     def _start(self, progress: Progress, airflow: bool) -> None:
         self.folder.write_state(status="starting")
-        for kept in ("kafka", "airflow", "topicshift"):  # a run begins afresh: topics and what is known of them
-            shutil.rmtree(self.folder / kept, ignore_errors=True)
+        self._take_over(progress, airflow)
         self.home.mkdir(exist_ok=True)
         if self._postgres is not None:
             server = self._postgres.enter_context(embedded_postgres())
@@ -156,9 +162,38 @@ class Stack:
         if failures:
             raise failures[0]
 
-    def announce(self) -> None:
-        """Say in the state file that it is ready, and where everything is."""
-        self.folder.write_state(status="ready", **self.facts())
+    def _take_over(self, progress: Progress, airflow: bool) -> None:
+        postgres = self._postgres is not None
+        why = kept.why_not(self.folder, airflow=airflow, postgres=postgres) if self._go_on else "it begins afresh"
+        if why is None:
+            self.went_on = True
+            progress("going on with the topics, journal and evidence of the run before")
+            return
+        aside = kept.begin_afresh(self.folder)
+        if self._go_on and why:
+            progress(f"the run before cannot be gone on with: {why}. Its topics and Airflow's data are removed")
+        if aside is not None:
+            progress(f"journal and evidence of the run before are kept in {aside}, until the next run that does so")
+
+    def announce(self, upkeep: Upkeep | None = None) -> None:
+        """Say in the state file that it is ready, where everything is, and what had to be started again."""
+        again = upkeep.values() if upkeep is not None else []
+        self.folder.write_private("env", self.shell())
+        kept.mark(self.folder, airflow=self._services is not None, postgres=self._postgres is not None)
+        self.folder.write_state(status="ready", again=again, **self.facts())
+
+    def keep_up(self, upkeep: Upkeep) -> None:
+        """Start parts again that have ended by themselves. Raises EndedTooOften or BrokerFailed."""
+        self.broker.keep_up(upkeep)
+        if self._services is not None:
+            self._services.keep_up(upkeep)
+
+    def shell(self) -> str:
+        """What ``env`` of the run folder holds: lines for a shell that is to see what Airflow's workers see."""
+        given = {"TOPICSHIFT_KAFKA_CONFIG": str(self.properties_file(SUPERUSER))}
+        if self._services is not None:
+            given |= {n: v for n, v in self._services.environment().items() if n.startswith(("AIRFLOW", "TOPICSHIFT_"))}
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(given.items()))
 
     def _start_airflow(self, broker: EmbeddedBroker, progress: Progress) -> None:
         connections: dict[str, Mapping[str, Any]] = {
@@ -201,6 +236,7 @@ class Stack:
             "bootstrap": self.broker.bootstrap,
             "kafka_config": str(self.properties_file(SUPERUSER)),
             "logs": str(self.folder.folder("logs")),
+            "env": str(self.folder / "env"),
         }
         if self._services is not None:
             facts |= {"journal": shown(self.journal_url)}

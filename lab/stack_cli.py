@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
@@ -20,8 +22,18 @@ from lab.load_life import Life, LoadFailed
 from lab.runfolder import ROOT, FolderInUse, FolderUnusable, RunFolder
 from lab.stack import Stack, default_run_folder, wait_gone
 from lab.traffic import SOURCE, start_traffic
+from lab.upkeep import EndedTooOften, Upkeep
 
-FAILURES = (FolderInUse, BrokerFailed, AirflowFailed, LoadFailed, NoJava, TimeoutError, FileNotFoundError)
+FAILURES = (
+    FolderInUse,
+    BrokerFailed,
+    AirflowFailed,
+    LoadFailed,
+    EndedTooOften,
+    NoJava,
+    TimeoutError,
+    FileNotFoundError,
+)
 """What a part of the stack, or its traffic, fails with; the message is for a person."""
 
 START_TIMEOUT = 420.0
@@ -43,6 +55,8 @@ def show(folder: RunFolder) -> None:
     print(f"Kafka      {facts['bootstrap']}   --kafka-config {config}")
     if facts.get("journal"):
         print(f"Look       .venv/bin/topicshift status --journal {facts['journal']} --kafka-config {config}")
+    if facts.get("env"):
+        print(f"Shell      . {shlex.quote(_short(facts['env']))}   then topicshift needs none of these options")
     print(f"Logs       {_short(facts['logs'])}")
     run = "" if folder.path == default_run_folder("up") else f" RUN={_short(str(folder.path))}"
     print(f"Stop it    make down{run}", flush=True)
@@ -73,27 +87,44 @@ def end_on_signals() -> threading.Event:
     return came
 
 
-def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
-    """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed."""
+def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False, fresh: bool = False) -> int:
+    """Run the stack in this process until a signal comes. 0 after a signal, 1 where a part failed.
+
+    A part that does not come up is a failure. One that ends later is started again, a bounded number of times.
+    """
     end_on_signals()
-    stack = Stack(folder, postgres=postgres)
+    stack = Stack(folder, postgres=postgres, go_on=not fresh)
     traffic: Life | None = None
+    ended: str | None = None
+    ready = False
+
+    def tell(line: str) -> None:
+        say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC {line}")
+
+    upkeep = Upkeep(tell)
     try:
         stack.start(lambda line: say(f"  {line}"), airflow=airflow, announce=False)
         if live:
             traffic = Life(stack.folder.folder("life"), stack.properties_file, topic=SOURCE)
             start_traffic(stack.broker.superuser_config(), traffic, lambda line: say(f"  {line}"))
         stack.announce()
+        ready = True
         show(stack.folder)
         while True:
-            stack.check_alive()
+            before = upkeep.values()
+            stack.keep_up(upkeep)
             if traffic is not None:
-                traffic.check_alive()
+                traffic.keep_up(upkeep)
+            if upkeep.values() != before:
+                stack.announce(upkeep)
             time.sleep(0.5)
     except Interrupted:
         return 0
     except FAILURES as problem:
-        say(f"error: {problem}")
+        tell(f"error: {problem}")
+        if stack.went_on and not ready:
+            say("make up FRESH=1 begins afresh, without what the run before left; journal and evidence are put aside")
+        ended = None if isinstance(problem, FolderInUse) else str(problem)  # there, the state is the other run's
         return 1
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -101,9 +132,11 @@ def run(folder: Path, *, live: bool, airflow: bool, postgres: bool = False) -> i
         if traffic is not None:
             traffic.stop()
         stack.stop()
+        if ended is not None:
+            stack.folder.write_ended(ended)
 
 
-def up(path: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
+def up(path: Path, *, live: bool, airflow: bool, postgres: bool = False, fresh: bool = False) -> int:
     """Start the stack in the background, wait until it is ready, and show where it is."""
     folder = RunFolder(path)
     owner = folder.owner()
@@ -114,11 +147,15 @@ def up(path: Path, *, live: bool, airflow: bool, postgres: bool = False) -> int:
             return 0
         say(f"error: process {owner.pid} is starting or stopping a stack in {_short(str(path))}; wait, or make down")
         return 1
+    if (how := folder.how_it_ended()) is not None:
+        say(f"  the run before: {how}")
     folder.clear_state()
     log = folder.folder("logs") / "stack.log"
+    if log.exists():
+        log.replace(log.with_name("stack.before.log"))
     command = [sys.executable, "-m", "lab.stack", "run", "--run-folder", str(folder.path)]
     command += (["--live"] if live else []) + ([] if airflow else ["--no-airflow"])
-    command += ["--postgres"] if postgres else []
+    command += (["--postgres"] if postgres else []) + (["--fresh"] if fresh else [])
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd=ROOT
@@ -179,10 +216,16 @@ def status(path: Path) -> int:
     """0 and where it is when it is up, 3 when nothing runs."""
     folder = RunFolder(path) if path.is_dir() else None
     if folder is None or folder.owner() is None:
-        say(f"nothing runs in {_short(str(path))}")
+        how = folder.how_it_ended() if folder is not None else None
+        say(f"nothing runs in {_short(str(path))}" + (f": {how}" if how else ""))
+        if folder is not None and how:
+            say(f"Its log: {_short(str(folder / 'logs' / 'stack.log'))}. make up goes on with what is there.")
         return 3
     state = folder.read_state()
     print(f"status     {state.get('status')} (process {state.get('pid')})")
+    for each in state.get("again", ()):
+        times = f"{each['times']} time{'' if each['times'] == 1 else 's'}"
+        print(f"restarted  {each['name']} had ended and was started again {times}, last at {each['last']}")
     if state.get("status") == "ready":
         show(folder)
     return 0
@@ -204,11 +247,12 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("--live", action="store_true", help="with live producers and consumers")
             command.add_argument("--no-airflow", action="store_true", help="Kafka alone")
             command.add_argument("--postgres", action="store_true", help="Airflow's data and the journal on PostgreSQL")
+            command.add_argument("--fresh", action="store_true", help="do not go on with what the run before left")
     args = parser.parse_args(argv)
     path = args.run_folder.resolve()
     act: dict[str, Callable[[], int]] = {
-        "up": lambda: up(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres),
-        "run": lambda: run(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres),
+        "up": lambda: up(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres, fresh=args.fresh),
+        "run": lambda: run(path, live=args.live, airflow=not args.no_airflow, postgres=args.postgres, fresh=args.fresh),
         "down": lambda: down(path),
         "status": lambda: status(path),
     }

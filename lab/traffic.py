@@ -46,9 +46,11 @@ def start_traffic(
     grant(config, rights)
     with RouteStore(config) as route:
         route.ensure_topics()
+        moved = route.read(life.topic) is not None
     admin = KafkaAdmin(dict(config))
     try:
-        new = admin.topic(life.topic) is None
+        # Where a route leads to another topic the source may have been retired: it must not come back.
+        new = not moved and admin.topic(life.topic) is None
         if new:
             admin.create_topic(life.topic, PARTITIONS, 1, {"retention.ms": str(7 * 24 * 3600 * 1000)})
     finally:
@@ -56,6 +58,8 @@ def start_traffic(
     if new:
         life.backlog(backlog)
         progress(f"{life.topic}: {PARTITIONS} partitions, a backlog of {backlog:,} keyed records")
+    else:
+        life.take_up()
     life.start()
     apps = ", ".join(app.name for app in (*life.producers, *life.consumers))
     progress(f"live traffic on {life.topic}: {apps}")
