@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,6 +88,7 @@ def installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, A
         (jobs / f"{name}.py").write_text("")
     for name, value in (("SPARK_JARS", jars), ("SPARK_JOBS", jobs), ("EVIDENCE", tmp_path / "e"), ("HOME", tmp_path)):
         monkeypatch.setenv(f"TOPICSHIFT_{name}", str(value))
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
     connections = {"kafka_default": SimpleNamespace(extra_dejson={"bootstrap.servers": "b:1"})}
     parts: dict[str, Any] = {"connections": connections, "dags": dict(UNPAUSED), "jars": jars}
     monkeypatch.setattr(airflow_here, "version", lambda: "3.3.2")
@@ -163,3 +167,22 @@ def test_a_journal_in_a_file_is_not_for_several_machines(
     monkeypatch.setattr(airflow_here, "setting", lambda s, k: GOOD.get((s, k), "CeleryExecutor"))
     code, rows = doctor(capsys)
     assert code == 3 and rows["journal: place"]["verdict"] == "not_ok"
+
+
+def test_a_shell_that_is_no_installation_s_says_so_first_and_makes_no_home(tmp_path: Path) -> None:
+    """In a process of its own: Airflow makes its home as it is imported."""
+    env = {n: v for n, v in os.environ.items() if not n.startswith(("AIRFLOW", "TOPICSHIFT_"))} | {
+        "HOME": str(tmp_path)
+    }
+    command = [sys.executable, "-m", "topicshift.cli", "doctor"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4, done.stderr
+    assert "this shell is not an Airflow installation's" in done.stdout and ". build/up/env" in done.stdout
+    assert "not ok" not in done.stdout and len(done.stdout.splitlines()) < 10
+    assert list(tmp_path.iterdir()) == []
+    home = tmp_path / "airflow"
+    home.mkdir()
+    (home / "airflow.cfg").touch()
+    found = "from topicshift.adapters.airflow_here import missing; print(missing())"
+    done = subprocess.run([sys.executable, "-c", found], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "None", done.stderr

@@ -142,7 +142,7 @@ def test_connectors_that_name_the_topic_are_moved_by_connect() -> None:
         ({"cluster": replace(CLUSTER, authorizer=False)}, "this cluster has no authorizer"),
         ({"acls": frozenset()}, "no ACL lets anybody write"),
         ({"followers": (follower("?"),)}, "cannot be understood"),
-        ({}, "no connection was named (--connect NAME)"),
+        ({}, "no connection to a Connect worker was named"),
     ],
 )
 def test_what_could_not_be_seen_is_said_by_name(changes: dict[str, Any], said: str) -> None:

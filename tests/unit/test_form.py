@@ -85,7 +85,7 @@ def test_what_a_person_types_wrong_is_refused_in_words_and_not_by_the_page(name:
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [
-        ("partitions", (0, -3, 10**12), "1 to 200,000"),
+        ("partitions", (0, -3, 100_001, 10**12), "1 to 100,000"),
         ("replication_factor", (0, 40_000), "1 to 32,767"),
         ("broker_cores", (0,), "1 or more"),
         ("sizing_throughput", (-1,), "0 or more"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from topicshift.core.errors import NotFound, Unreadable
@@ -13,7 +16,20 @@ T = TypeVar("T")
 PLUGIN = "topicshift"
 
 
+def missing() -> str | None:
+    """Why the environment of this process is not that of an Airflow installation, None where it may be one.
+
+    Airflow is not imported: it would make a home for itself.
+    """
+    config = Path("~/airflow/airflow.cfg").expanduser()
+    if "airflow" in sys.modules or any(name.startswith("AIRFLOW") for name in os.environ) or config.exists():
+        return None
+    return f"this shell is not an Airflow installation's: no variable AIRFLOW_... is set, and there is no {config}"
+
+
 def _asked(what: str, ask: Callable[[], T]) -> T:
+    if (why := missing()) is not None:
+        raise Unreadable(f"{what}: {why}")
     try:
         # Airflow logs to stdout as it is imported, which is for the answer.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

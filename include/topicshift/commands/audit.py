@@ -21,6 +21,7 @@ from topicshift.commands.common import (
     say,
     tell,
 )
+from topicshift.commands.migration import rows_of
 from topicshift.core.errors import NotFound, SpecError, Transient
 from topicshift.core.text import one_line
 
@@ -36,8 +37,9 @@ def command() -> None:
 
 
 @command.command(
-    help="Check every row of a trail, and the steps against it: of a MIGRATION in the journal, or of a BUNDLE, a file "
-    "that audit export --out made, for which neither journal nor Airflow is needed. Exit code 0 intact, 3 broken."
+    help="Check every row of a trail, and the steps against it: of a MIGRATION in the journal (its id, or one of its "
+    "topics: the latest of them), or of a BUNDLE, a file that audit export --out made, for which neither journal nor "
+    "Airflow is needed. Exit code 0 intact, 3 broken."
 )
 @click.argument("migration", metavar="MIGRATION|BUNDLE")
 @click.option(
@@ -62,6 +64,7 @@ def verify(
         raise NotFound(f"{migration}: there is no such file, and --public-key is for a bundle. Name the bundle.")
     else:
         found = _judge(migration, journal_url, noted)
+        migration = found["migration"]
     if as_json:
         answer(found)
         return _code(found)
@@ -90,6 +93,7 @@ def _judge(migration: str, journal_url: str | None, noted: ChainHead | None) -> 
 
     journal = open_journal(journal_url)
     try:
+        migration = rows_of(journal, migration)[-1].migration_id
         row, head, events, steps = snapshot(journal, migration)
     finally:
         journal.close()
@@ -119,7 +123,8 @@ def snapshot(journal: SqlJournal, migration: str) -> tuple[MigrationRow, ChainHe
 
 
 @command.command(
-    help="Print a trail: one JSON object a line, or as text for people. Verified first. With --out: one archive with "
+    help="Print the trail of MIGRATION (its id, or one of its topics: the latest of them): one JSON object a "
+    "line, or as text for people. Verified first. With --out: one archive with "
     "trail, evidence and report, which audit verify checks without a journal."
 )
 @click.argument("migration")
@@ -149,6 +154,7 @@ def export(
     missing: list[str] = []
     journal = open_journal(journal_url)
     try:
+        migration = rows_of(journal, migration)[-1].migration_id
         row, head, events, steps = snapshot(journal, migration)
         if out is None:
             lines = as_json or form == "jsonl"

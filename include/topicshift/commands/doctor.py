@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from topicshift.core.doctor import Row
 
 
+_ENVIRONMENT = (
+    "Run this where Airflow's scheduler and workers run, with their environment. For the stack of make up: "
+    "`. build/up/env` in this shell first."
+)
+
+
 @click.command(
     help="Check this installation: Airflow's DAGs, plugin, connections and the settings that lengthen a freeze, Kafka "
     "and the rights on it, journal, evidence store, Spark. Run it where the scheduler and the workers run, with their "
@@ -36,9 +42,16 @@ def command(conn_id: str, journal_url: str | None, kafka_config: dict[str, Any] 
     """Look at everything, and print one row for each. See the help text."""
     from topicshift.adapters import airflow_here
     from topicshift.commands.installation import AREAS, look
-    from topicshift.core.doctor import overall
+    from topicshift.core.doctor import Row, overall
 
-    rows = list(look(AREAS, airflow_here, conn_id, kafka_config=kafka_config, journal_url=journal_url))
+    why = airflow_here.missing()
+    rows: list[Row] = []
+    areas: tuple[str, ...] = AREAS
+    if why is not None:
+        rows = [Row("airflow", "environment", "unknown", f"{why}; what it has is not looked at", _ENVIRONMENT)]
+        given = {"kafka": kafka_config, "journal": journal_url}
+        areas = tuple(area for area in AREAS if given.get(area))
+    rows += look(areas, airflow_here, conn_id, kafka_config=kafka_config, journal_url=journal_url)
     verdict = overall(rows)
     if as_json:
         answer({"verdict": verdict, "rows": [row.values() for row in rows]})

@@ -82,6 +82,8 @@ def command(
         tell(found.yaml().rstrip("\n"))
     for line in (*found.unseen, *(f"not valid yet: {problem}" for problem in problems)):
         say(line)
+    if not connections:
+        say("--connect NAME asks a Kafka Connect worker for its connectors.")
     if problems:
         return EXIT_NO
     return EXIT_UNKNOWN if found.unread else EXIT_OK

@@ -53,11 +53,17 @@ def command(specs: tuple[Path, ...], as_json: bool) -> int:
                     "message": "\n".join([_summary(spec), *(f"  {f.line()}" for f in found)]),
                 }
             )
-    for path, problem in _shared_topics(good):
+    blamed = _shared_topics(good)
+    shared = {path for path, _ in blamed}
+    for path, problem in blamed:
         entry = next(r for r in results if r["file"] == str(path))
         entry["ok"] = False
         entry["problems"].append(problem)
-        entry["message"] = f"{path}: {problem['path']}: {problem['seen']}. {problem['why']} {problem['do']}"
+    for entry in results:
+        if Path(entry["file"]) in shared:
+            entry["message"] = "\n".join(
+                f"{entry['file']}: {p['path']}: {p['seen']}. {p['why']} {p['do']}" for p in entry["problems"]
+            )
     bad = [r for r in results if not r["ok"]]
     if as_json:
         answer({"ok": not bad, "files": results})
@@ -115,24 +121,23 @@ def _summary(spec: Spec) -> str:
 
 def _shared_topics(good: list[tuple[Path, Spec]]) -> list[tuple[Path, dict[str, Any]]]:
     """Specs for the same cluster that name a topic twice: only one of them could ever run."""
-    seen: dict[tuple[str, str], Path] = {}
-    out: list[tuple[Path, dict[str, Any]]] = []
+    users: dict[tuple[str, str], dict[Path, str]] = {}
     for path, spec in good:
         for field, topic in (("source", spec.source), ("target", spec.target)):
-            if topic is None:
-                continue
-            first = seen.setdefault((spec.kafka_conn_id, topic), path)
-            if first != path:
-                out.append(
-                    (
-                        path,
-                        {
-                            "path": field,
-                            "line": None,
-                            "seen": f"{topic} is also a topic of {first}",
-                            "why": "Two migrations never touch the same topic, so one of them would be refused.",
-                            "do": "Keep one of the two specs, or correct the name.",
-                        },
-                    )
-                )
-    return out
+            if topic is not None:
+                users.setdefault((spec.kafka_conn_id, topic), {}).setdefault(path, field)
+    return [
+        (
+            path,
+            {
+                "path": field,
+                "line": None,
+                "seen": f"{topic} is also a topic of {', '.join(str(other) for other in paths if other != path)}",
+                "why": "Two migrations never touch the same topic, so one of them would be refused.",
+                "do": "Keep one of these specs, or correct the name.",
+            },
+        )
+        for (_, topic), paths in users.items()
+        if len(paths) > 1
+        for path, field in paths.items()
+    ]

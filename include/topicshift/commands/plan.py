@@ -94,7 +94,8 @@ def command(
         answer(plan)
     else:
         _show(plan)
-    for code in dict.fromkeys(f.code for f in plan.findings if f.code in OPTIONS):
+    # What somebody has excused already (TS401 is a warning then) needs no option.
+    for code in dict.fromkeys(f.code for f in plan.findings if f.code in OPTIONS and (f.blocks or f.code != "TS401")):
         say(f"{code}: {OPTIONS[code]}")
     found = policy()
     places = found.reader_locations if found is not None else None

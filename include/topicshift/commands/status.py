@@ -34,13 +34,14 @@ _NOT_ASKED = "not asked: name the cluster with --bootstrap-server or --kafka-con
 
 
 @click.command(
-    help="Show migrations: those that are open, or one by its id or by one of its topics. A freeze that runs comes "
+    help="Show migrations: those that are open, or one by its id. By the name of a topic: those of it that are open, "
+    "the latest one where none is, or all with --all. A freeze that runs comes "
     "first, then what waits for a person. A migration that this version does not understand is shown as unknown, with "
     "the reason (exit code 4), and hides no other. The type of rollback is computed live, so it needs a cluster. Where "
     "the journal cannot be read, or is lost (--without-journal), the routes of the named cluster are shown."
 )
 @click.argument("migration", required=False)
-@click.option("--all", "everything", is_flag=True, help="Closed migrations too (without MIGRATION).")
+@click.option("--all", "everything", is_flag=True, help="Closed migrations too.")
 @click.option("--watch", is_flag=True, help="Show it again and again, in a terminal, until Ctrl-C.")
 @click.option(
     "--every",
@@ -90,13 +91,22 @@ def command(
 
             return watching(look, whole=migration is not None, every_s=every)
         now, found = look()
+        hidden = 0 if migration is None or everything else len(_seen(kept, migration, True)) - len(found)
     finally:
         journal.close()
         if admin is not None:
             admin.close()
     if as_json:
         answer({"taken_at": now.isoformat(timespec="seconds"), "migrations": found})
-    elif not found:
+    else:
+        _show(found, everything, whole=migration is not None)
+    if hidden:
+        say(f"{hidden} more of {migration} {'is' if hidden == 1 else 'are'} closed; --all shows them too.")
+    return _unknown(found, cluster_named=kafka_config is not None)
+
+
+def _show(found: Sequence[dict[str, Any]], everything: bool, *, whole: bool) -> None:
+    if not found:
         click.echo("No migration is open." if not everything else "No migration was ever run.")
         if not everything:
             say("--all shows closed ones as well.")
@@ -104,9 +114,8 @@ def command(
         from topicshift.commands.status_view import shown
 
         out = console()
-        for part in shown(found, whole=migration is not None):
+        for part in shown(found, whole=whole):
             out.print(part)
-    return _unknown(found, cluster_named=kafka_config is not None)
 
 
 def _unknown(found: Sequence[dict[str, Any]], *, cluster_named: bool) -> int:
@@ -143,15 +152,16 @@ def _seen(kept: Snapshots, wanted: str | None, everything: bool) -> list[Shown |
     from topicshift.core.page.listing import Unclear
 
     found = kept.all()
-    if wanted is not None:
-        by_id = {one.row.migration_id: one for one in found}
-        rows = named(sorted((one.row for one in found), key=lambda r: r.created_at), wanted)
-        return [by_id[row.migration_id] for row in rows]
 
     def open_(one: Shown | Unclear) -> bool:
         # What is not understood may be open: nobody can tell that it is not.
         return isinstance(one, Unclear) or one.row.active or one.row.state == "open"
 
+    if wanted is not None:
+        by_id = {one.row.migration_id: one for one in found}
+        rows = named(sorted((one.row for one in found), key=lambda r: r.created_at), wanted)
+        of_it = [by_id[row.migration_id] for row in rows]
+        return of_it if everything else [one for one in of_it if open_(one)] or of_it[-1:]
     return sorted((o for o in found if everything or open_(o)), key=lambda o: o.row.updated_at, reverse=True)
 
 

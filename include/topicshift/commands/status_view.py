@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from topicshift.commands.common import EXIT_OK, console, escape
 from topicshift.core.errors import SpecError, TopicshiftError
@@ -37,7 +39,7 @@ def watching(look: Callable[[], tuple[datetime, list[dict[str, Any]]]], *, whole
     (at, found), wrong = look(), ""
     with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as live:
         while True:
-            live.update(Group(*_picture(at, found, wrong, whole, every_s)), refresh=True)
+            live.update(_Fitted(_picture(at, found, wrong, whole, every_s)), refresh=True)
             time.sleep(every_s)
             try:
                 (at, found), wrong = look(), ""
@@ -52,6 +54,25 @@ def _picture(
     head = f"[dim]as of {at:%H:%M:%S} UTC, every {every_s:g} s; Ctrl-C ends[/]"
     lines: list[RenderableType] = [head, f"[bold red]{escape(wrong)}[/]"] if wrong else [head]
     return [*lines, *(shown(found, whole=whole) if found else ["No migration is open."])]
+
+
+class _Fitted:
+    """Parts one under the other, as many lines as the terminal has; the last one says how many more there are."""
+
+    def __init__(self, parts: Sequence[RenderableType]) -> None:
+        self.parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines that fit."""
+        lines = console.render_lines(Group(*self.parts), options.update(height=None), pad=False)
+        room = options.size.height - 1  # where the cursor rests
+        cut = len(lines) - room
+        for line in lines if cut <= 0 else lines[: room - 1]:
+            yield from line
+            yield Segment.line()
+        if cut > 0:
+            said = f"{cut + 1} more lines: a higher terminal shows them, and so does the command without --watch"
+            yield Text(said, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def table(found: Sequence[dict[str, Any]]) -> Table:
@@ -127,7 +148,9 @@ def page(one: dict[str, Any]) -> Group:
 def _state(one: dict[str, Any]) -> str:
     style = {"open": "bold", "done": "green", "retired": "green", "failed": "bold red", "rolled_back": "yellow"}
     style |= {"rehearsed": "green", "unknown": "bold red"}
-    active = ", going back" if one["going_back"] else ", acting" if one["active"] else ""
+    active = (
+        ", going back" if one["going_back"] else ", acting" if one["active"] and one["waits_on"] == "itself" else ""
+    )
     return f"[{style.get(one['state'], 'bold')}]{one['state']}[/]{active}"
 
 

@@ -25,6 +25,18 @@ def migration(journal: SqlJournal) -> Claim:
     return claim
 
 
+def another(journal: SqlJournal) -> Claim:
+    """A later migration of the same topic, by another run."""
+    return journal.claim(
+        cluster_id="c",
+        source="payments",
+        target="payments-v2",
+        owner="topic_migration/manual__2",
+        spec={"cutover": "drain_first"},
+        owner_alive=lambda _: False,
+    )
+
+
 def _break(tmp_path: Path, statement: str) -> None:
     import sqlite3
 
@@ -90,6 +102,18 @@ def test_audit_export(migration: Claim, tmp_path: Path, run: Any) -> None:
     assert code == 3
     assert len(out.splitlines()) == 5
     assert "row 2: missing" in err
+
+
+@pytest.mark.parametrize("topic", ["payments", "payments-v2"])
+def test_audit_takes_a_topic_as_the_other_commands_do(
+    topic: str, journal: SqlJournal, migration: Claim, run: Any, tmp_path: Path
+) -> None:
+    code, out, _ = run("audit", "verify", topic)
+    assert code == 0 and out.startswith(f"{migration.migration_id}: intact: 5 events")
+    assert run("audit", "export", topic)[1] == run("audit", "export", migration.migration_id)[1]
+    journal.set_state(migration, "rolled_back", active=False)
+    later = another(journal)
+    assert json.loads(run("audit", "verify", topic, "--json")[1])["migration"] == later.migration_id
 
 
 @pytest.mark.parametrize("words", [["audit", "verify", "m"], ["audit", "export", "m"], ["status"], ["status", "m"]])
@@ -158,6 +182,30 @@ def test_status_shows_open_ones_unless_asked_for_all(journal: SqlJournal, migrat
     [one] = json.loads(run("status", "--all", "--json")[1])["migrations"]
     assert one["state"] == "done"
     assert one["waits_for"].startswith("its retirement")
+
+
+def test_status_of_a_topic_shows_what_is_open_else_the_latest(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    def seen(*words: str) -> list[str]:
+        found = json.loads(run("status", "payments", "--json", *words)[1])["migrations"]
+        return sorted(one["migration"] for one in found)
+
+    journal.set_state(migration, "rolled_back", active=False)
+    later = another(journal)
+    assert seen() == [later.migration_id]
+    assert seen("--all") == sorted([migration.migration_id, later.migration_id])
+    assert "1 more of payments is closed; --all shows them too" in run("status", "payments")[2]
+    journal.set_state(later, "rolled_back", active=False)
+    assert seen() == [later.migration_id]
+    assert seen("--all") == sorted([migration.migration_id, later.migration_id])
+    _, out, err = run("status", migration.migration_id)
+    assert migration.migration_id in out and err == ""
+
+
+def test_what_waits_for_a_person_does_not_act(journal: SqlJournal, migration: Claim, run: Any) -> None:
+    assert "open, acting" in run("status", "payments")[1]
+    journal.intend(migration, "ask:approve.plan", {"about": {}, "subject": "Move payments?"})
+    out = run("status", "payments")[1]
+    assert "a person to answer" in out and "acting" not in out
 
 
 class _Cluster(Admin):

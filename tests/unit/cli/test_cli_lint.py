@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,24 @@ def test_lint_finds_two_specs_for_one_topic(tmp_path: Path, run: Any) -> None:
     (tmp_path / "b.yaml").write_text(SPEC.format(source="payments").replace("target: payments-v2", "target: other"))
     code, out, _ = run("lint", str(tmp_path))
     assert code == 2
-    assert "payments is also a topic of" in out
+    for name, other in (("a", "b"), ("b", "a")):
+        assert f"{tmp_path}/{name}.yaml: source: payments is also a topic of {tmp_path}/{other}.yaml" in out
+    assert ": ok:" not in out
+
+
+@pytest.mark.parametrize(("partitions", "fits"), [(100_000, True), (100_001, False), (150_000, False)])
+def test_no_count_passes_that_the_client_of_kafka_does_not_create(
+    partitions: int, fits: bool, tmp_path: Path, run: Any
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    (tmp_path / "a.yaml").write_text(SPEC.format(source="payments").replace("30", str(partitions)))
+    code, out, _ = run("lint", str(tmp_path))
+    assert (code == 0) is fits
+    assert ("a number at most 100000" in out) is not fits
+    client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # nobody is there to be asked
+    with nullcontext() if fits else pytest.raises(ValueError, match="range"):
+        client.create_topics([NewTopic("t", num_partitions=partitions)], request_timeout=0.1)
 
 
 WINDOW = "window: {cron: '0 2 * * *', timezone: Europe/Berlin, duration: 2h}\n"

@@ -91,9 +91,25 @@ def test_keys_that_nobody_measured_are_unknown_unless_they_need_not_be_known(
     assert code == wanted, out
     (finding,) = [f for f in json.loads(out)["findings"] if f["code"] == "TS401"]
     assert finding["unknown"] is (wanted == 4)
-    code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1", *options)
+    code, out, err = run("plan", str(spec), "--bootstrap-server", "b:1", *options)
     assert code == wanted
+    assert ("--without-impact" in err) is (wanted == 4)
     assert ("TS401 unknown" in out) is (wanted == 4)
+
+
+def test_a_source_that_is_not_there_is_a_plain_no(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys are not unknown: there are none."""
+    from topicshift.acts import plan as steps_plan
+    from topicshift.adapters.kafka import admin
+
+    gone: dict[str, Any] = {"source": None, "topics": frozenset({"orders"}), "offsets": None, "impact": None}
+    monkeypatch.setattr(admin, "KafkaAdmin", Admin)
+    monkeypatch.setattr(steps_plan, "take_snapshot", lambda *_, **__: world(**gone))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(source="payments"))
+    code, out, _ = run("plan", str(spec), "--bootstrap-server", "b:1")
+    assert "TS101" in out and "TS401" not in out
+    assert code == 3, out
 
 
 def test_only_the_command_speaks_of_its_own_options(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

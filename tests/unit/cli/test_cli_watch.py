@@ -72,6 +72,21 @@ def test_what_cannot_be_read_keeps_the_last_picture_and_says_so(
     assert "not read since: the journal does not answer" in last and "payments-v2" in last
 
 
+@pytest.mark.parametrize("height", [12, 60])
+def test_what_a_low_terminal_cannot_show_is_counted(
+    height: int, migration: tuple[SqlJournal, Claim], run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    screen = Console(file=out, force_terminal=True, width=80, height=height)
+    monkeypatch.setattr(status_view, "console", lambda: screen)
+    naps(monkeypatch)
+    assert run("status", migration[1].migration_id, "--watch")[0] == 0
+    last = out.getvalue().split("as of ")[-1]
+    assert ("more lines: a higher terminal shows them" in last) is (height == 12)
+    assert ("last event" in last) is (height == 60)
+    assert last.count("\n") <= height
+
+
 @pytest.mark.parametrize(("more", "said"), [((), "needs a terminal"), (("--json",), "--json for a script")])
 def test_without_a_terminal_it_is_refused(
     more: tuple[str, ...], said: str, migration: tuple[SqlJournal, Claim], run: Any

@@ -23,7 +23,7 @@ from topicshift.core.text import one_line, printable_json
 
 NEVER_SEEN = (
     "Readers that commit nothing to Kafka (a Flink or Spark job with its own checkpoint, a consumer that assigns its "
-    "partitions itself): no broker lists them. Name them under `readers`, or ask their owners.",
+    "partitions itself): no broker lists them. Name them under readers, or ask their owners.",
     "Writers without idempotence (acks=0 or 1), and super users, who need no ACL: no broker lists them.",
     "What starts and stops an application (a Deployment, a Flink job): only the route and Connect are asked.",
 )
@@ -145,7 +145,7 @@ def draft(topic: str, seen: Snapshot, connectors: Sequence[Connectors] | None, w
     count, why = wish.partitions, wish.why
     if count is None:
         count = 2 * seen.source.partitions
-        why = f"twice the source's {seen.source.partitions}, a guess: topicshift size {topic} works it out from rates"
+        why = f"twice the source's {seen.source.partitions}, a guess: topicshift size works it out from rates"
     named = [(c.connection, one) for c in connectors or () for one in c.found]
     consumers, out_readers = _consumers(topic, seen, named)
     producers, out_writers = _producers(topic, seen, named)
@@ -201,7 +201,7 @@ def _producers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
         else:
             out.append(
                 f"{principal} may write (ACL), and nothing shows that it does. Declare its application under "
-                "`producers`, or take the right from it; the freeze denies it."
+                "producers, or take the right from it; the freeze denies it."
             )
     return lines, said + out
 
@@ -258,13 +258,13 @@ def _consumers(topic: str, seen: Snapshot, named: Sequence[tuple[str, Connector]
         if info is not None and info.kind == "share":
             out.append(
                 f"The share group {group} reads the topic ({how}), without offsets that prove a drain. Name it under "
-                "`ignore_groups` with a reason, and move it by hand."
+                "ignore_groups with a reason, and move it by hand."
             )
             continue
         if streams := is_streams(info, internal_topics(group, seen.topics or (), found.readers)):
             out.append(
                 f"The group {group} is a Kafka Streams application ({streams}), which is not moved. Name it under "
-                "`ignore_groups` with a reason; what its owner does after the switch: docs/coupling.md."
+                "ignore_groups with a reason; what its owner does after the switch: docs/coupling.md."
             )
             continue
         lines.append(_consumer(group, how, info, on_route.get(group), sinks.get(group), taken, _unreported(seen)))
@@ -310,7 +310,7 @@ def _consumer(
         values = {"name": _name(group, taken), "kind": "manual", "group": group}
         why = f"{how}; {unreported}"
     if info is not None and not info.members:
-        why += "; it has no members now: start it before the cut-over, or name it under `ignore_groups` with a reason"
+        why += "; it has no members now: start it before the cut-over, or name it under ignore_groups with a reason"
     return Line(values, f"{why}. {_STORES}")
 
 
@@ -354,7 +354,7 @@ def _unseen(topic: str, seen: Snapshot, connectors: Sequence[Connectors] | None)
     elif seen.acls is not None and not writers(seen.acls, topic):
         yield "who may write: no ACL lets anybody write to the topic by name"
     if connectors is None:
-        yield "the connectors of Kafka Connect: no connection was named (--connect NAME)"
+        yield "the connectors of Kafka Connect: no connection to a Connect worker was named"
     for one in connectors or ():
         if one.unread:
             yield f"the connectors of {one.connection}: {one.unread}"

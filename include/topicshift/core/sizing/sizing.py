@@ -31,8 +31,8 @@ from topicshift.core.impact.skew import useful_partitions
 SWEET_SPOT = (12, 50)
 MANY = 500
 """Above this many partitions a topic costs noticeable file handles, elections and replication lag."""
-MOST = 200_000
-"""More partitions than this no cluster holds."""
+MOST = 100_000
+"""Kafka's client (librdkafka) creates no topic with more partitions than this."""
 MAX_REPLICAS_PER_BROKER = 500
 """Replicas of one topic that one broker should hold at most."""
 FILES_PER_SEGMENT = 3
@@ -146,7 +146,7 @@ def bounds_problems(count: int, *, brokers: int | None, cores: int | None, repli
 
 
 def least(rates: SizingInput) -> int:
-    """The smallest count that carries the rates. Raises ``ValueError`` where it is more than any cluster holds."""
+    """The smallest count that carries the rates. Raises ``ValueError`` where it is more than :data:`MOST`."""
     raw = max(rates.throughput / rates.per_consumer, rates.throughput / (rates.per_partition or math.inf))
     wanted = raw * (1 + rates.headroom)
     if wanted <= MOST:
@@ -155,15 +155,15 @@ def least(rates: SizingInput) -> int:
             return minimum
     multiple = f", a multiple of {rates.multiple_of}" if rates.multiple_of else ""
     raise ValueError(
-        f"{wanted:,.0f} partitions{multiple} would be needed, more than the {MOST:,} that a cluster holds; check the "
-        f"rates: {rates.throughput:g} records/s wanted, {rates.per_consumer:g} per consumer"
+        f"{wanted:,.0f} partitions{multiple} would be needed, more than the {MOST:,} that Kafka's client "
+        f"creates; check the rates: {rates.throughput:g} records/s wanted, {rates.per_consumer:g} per consumer"
     )
 
 
 def recommend(given: SizingInput) -> SizingResult:
     """Work out the count. Same input, same output.
 
-    Raises ``ValueError`` when the rates ask for more partitions than Kafka could ever hold (:data:`MOST`).
+    Raises ``ValueError`` when the rates ask for more partitions than :data:`MOST`.
     """
     consumer = given.throughput / given.per_consumer
     producer = given.throughput / given.per_partition if given.per_partition else None
