@@ -20,7 +20,7 @@ from topicshift.adapters.evidence import evidence_from_env
 from topicshift.core.engine.need import OWNED
 from topicshift.core.errors import NotFound, SpecError, TopicshiftError
 from topicshift_airflow.links import ASSESSMENT
-from topicshift_airflow.page.routes import router
+from topicshift_airflow.page.routes import refused, router
 from topicshift_airflow.runtime import open_journal
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ SAFE = {
 
 app = FastAPI(title="Topicshift", docs_url=None, redoc_url=None, openapi_url=None)
 app.include_router(router)
+app.add_exception_handler(HTTPException, refused)
 
 
 STYLE = (

@@ -105,6 +105,7 @@ def _airflow(found: Served) -> FastAPI:
         return {"dag_id": dag_id, "dag_run_id": run_id, "state": found.state}
 
     @app.get("/api/v2/dags/topic_assessment/dagRuns/{run_id}/taskInstances/{task}/xcomEntries/{key}")
+    @app.get("/api/v2/dags/topic_migration/dagRuns/{run_id}/taskInstances/{task}/xcomEntries/{key}")
     def looked(task: str, key: str) -> dict[str, Any]:
         if (name := f"{task}/{key}") not in found.looked:
             raise HTTPException(404, "no such XCom")

@@ -57,7 +57,7 @@ def page(browser: Browser, site: Served) -> Iterator[Page]:
     yield made
     context.close()
     # The browser asks for a favicon by itself; refusals, and a server in need, are what tests are about.
-    assert [e for e in errors if not re.search(r"/favicon\.ico|403|502|xcomEntries", e)] == []
+    assert [e for e in errors if not re.search(r"/favicon\.ico|403|502|xcomEntries|nope-123", e)] == []
 
 
 def opened(page: Page, site: Served, path: str) -> Page:
@@ -91,6 +91,64 @@ def test_a_draft_begins_a_migration_with_its_values(page: Page, site: Served) ->
     assert (dag, conf["source"], conf["partitions"]) == ("topic_migration", "clicks", 24)
     assert [p["name"] for p in conf["producers"]] == ["checkout"] and conf["consumers"][0]["group"] == "ledger"
     expect(found.get_by_role("button", name="Begin")).to_be_disabled()
+    expect(found.get_by_role("link", name="Its migration")).to_have_attribute(
+        "href", "run?dag_id=topic_migration&run_id=manual__1"
+    )
+
+
+def test_a_migration_that_was_refused_says_so_where_it_was_begun_and_on_the_tab_of_its_run(
+    page: Page, site: Served
+) -> None:
+    site.state, site.looked = "failed", {"plan.read_spec/said": {"cannot": "clicks is held by x.", "again": False}}
+    found = dialog(opened(page, site, "start"), "Migrate clicks")
+    found.get_by_role("button", name="Begin").click()
+    found.get_by_role("button", name="Close").click()
+    begun = page.locator("#begun")
+    expect(begun).to_contain_text("The migration of clicks was refused: clicks is held by x.")
+    begun.get_by_role("link", name="Its migration").click()
+    expect(page.locator("#main")).to_contain_text("It was refused: clicks is held by x.")
+    opened(page, site, "start")
+    begun.get_by_role("button", name="Dismiss").click()
+    expect(begun).to_be_empty()
+
+
+def test_a_migration_that_was_begun_leads_to_its_page(page: Page, site: Served) -> None:
+    site.state, site.looked = "running", {"plan.read_spec/migration": {"id": site.ids["frozen"]}}
+    found = dialog(opened(page, site, "start"), "Migrate clicks")
+    found.get_by_role("button", name="Begin").click()
+    found.get_by_role("button", name="Close").click()
+    begun = page.locator("#begun")
+    expect(begun).to_contain_text("The migration of clicks goes on: its page says how far it is.")
+    begun.get_by_role("link", name="Its migration").click()
+    expect(page).to_have_url(f"{site.url}/topicshift/migrations/{site.ids['frozen']}")
+
+
+def test_an_address_without_a_migration_is_a_page_that_leads_to_the_list(page: Page, site: Served) -> None:
+    opened(page, site, "migrations/nope-123")
+    expect(page.get_by_role("heading")).to_have_text("Nothing is shown here")
+    assert findings(page) == []
+    page.get_by_role("link", name="All migrations").click()
+    expect(page).to_have_url(f"{site.url}/topicshift/")
+
+
+def test_an_order_that_is_refused_now_cannot_be_given(page: Page, site: Served) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['frozen']}"), "Close the migration")
+    give = found.get_by_role("button", name="Close the migration")
+    expect(give).to_be_disabled()
+    expect(found).not_to_contain_text("What will happen")
+    found.get_by_role("button", name="Look first").click()
+    expect(give).to_be_enabled()  # the cluster says that it can be done after all
+
+
+@pytest.mark.parametrize("how", ["Escape", "Do nothing"])
+def test_a_page_is_refreshed_when_a_dialog_over_it_is_closed(page: Page, site: Served, how: str) -> None:
+    found = dialog(opened(page, site, f"migrations/{site.ids['asking']}"), "Pause")
+    with page.expect_response(re.compile("/migrations/")) as answered:
+        if how == "Escape":
+            page.keyboard.press("Escape")
+        else:
+            found.get_by_role("button", name=how).click()
+    assert answered.value.ok
 
 
 def test_the_other_order_of_the_cut_over_is_its_own_dag_and_a_paused_one_says_so(page: Page, site: Served) -> None:

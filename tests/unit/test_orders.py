@@ -293,6 +293,12 @@ def test_a_task_waits_in_the_triggerer_for_the_end_of_a_hold(airflow: Airflow) -
     assert order(airflow, "go on")["outcome"] == "goes on; it was postponed"
 
 
+def test_what_an_order_has_done_is_told_as_the_engine_wrote_it_down(airflow: Airflow) -> None:
+    airflow.until(Step.CREATE_TARGET)
+    given = order(airflow, "abort")
+    assert given["happened"] == ["the target: taken back", "producers and groups back on the source: done"]
+
+
 def test_an_order_is_only_said_or_refused_or_carried_out(airflow: Airflow) -> None:
     said = order(airflow, "abort", only_say=True)
     assert said["would"] and said["outcome"] == "only said"

@@ -26,7 +26,7 @@ from tests.unit.test_fence_again import half
 from tests.unit.test_names_fuzzed import anything
 from tests.unit.test_page_model import WAITING, page
 from tests.unit.test_replay import asked
-from tests.unit.world import OWNER, World
+from tests.unit.world import OWNER, TARGET, World
 
 from topicshift.acts.orders import close_prospect
 from topicshift.acts.replay_order import replay_prospect
@@ -156,7 +156,8 @@ def test_a_close_says_what_the_command_says_of_it(
     world = World()
     world.advanced(until=until)
     found = offered(client, publish(world, journal, tmp_path / "evidence"))["close"]
-    assert tuple(found["does"]) == close_prospect(world.context(), world.record()).does
+    assert tuple(found["does"][:-1]) == close_prospect(world.context(), world.record()).does
+    assert "ends red (failed)" in found["does"][-1]
     assert found["does"][0] == "it ends as failed, moves nobody, and both topics are free"
     assert (found["cannot"], found["grave"], found["looks"]) == ("", True, True)
     assert any("left to do by hand" in line for line in found["does"]) == (until is not Step.PLAN)
@@ -165,6 +166,46 @@ def test_a_close_says_what_the_command_says_of_it(
 def test_nothing_is_closed_while_producers_may_stand_still(client: Any, frozen: str) -> None:
     found = offered(client, frozen)["close"]
     assert "end the freeze first" in found["cannot"] and found["does"] == []
+
+
+def test_an_order_that_is_refused_now_cannot_be_given_and_says_nothing_of_what_would_happen(
+    client: Any, journal: SqlJournal, tmp_path: Path
+) -> None:
+    """With records in the target the way back is no abort any more; the button that gives it is shut."""
+    world = World()
+    world.advanced(until=Step.SWITCH_PRODUCERS)
+    world.write(TARGET, 1, 4)
+    world.advanced(until=Step.SWITCH_CONSUMERS)
+    name = publish(world, journal, tmp_path / "evidence")
+    found = offered(client, name)
+    assert "drain_back" in found["abort"]["cannot"] and found["abort"]["does"] == []
+    assert all(not (o["cannot"] and o["does"]) for o in found.values())
+    text = client("on-call").get(f"/migrations/{name}").text
+    (dialog,) = re.findall(r"<dialog(?:(?!<dialog).)*data-give=.abort.*?</dialog>", text, re.S)
+    assert "It would be refused now" in dialog and "What will happen" not in dialog
+    assert "disabled data-refused>Abort</button>" in dialog
+    assert re.search(r'class="refused"[^>]*title="It would be refused now[^>]*>Abort<', text)
+
+
+def test_an_abort_says_that_the_run_ends_red(client: Any, journal: SqlJournal, tmp_path: Path) -> None:
+    world = World()
+    world.advanced(until=Step.CREATE_TARGET)
+    found = offered(client, publish(world, journal, tmp_path / "evidence"))["abort"]
+    assert found["cannot"] == "" and "ends red (failed)" in found["does"][-1]
+
+
+def test_a_browser_is_told_on_a_page_that_nothing_is_shown_and_a_script_in_json(client: Any, frozen: str) -> None:
+    def got(path: str, accept: str = "text/html,*/*") -> Any:
+        return client("on-call").get(path, headers={"Accept": accept})
+
+    gone = got("/migrations/none-123")
+    assert gone.status_code == 404 and "There is no such migration that you may see." in gone.text
+    assert 'href="../page.css"' in gone.text and '<a href="../">All migrations</a>' in gone.text
+    assert "Content-Security-Policy" in gone.headers
+    assert 'href="../../"' in got("/migrations/none-123/audit.zip").text
+    for told in (got("/api/migrations/none-123"), got("/migrations/none-123", "application/json")):
+        assert told.status_code == 404 and told.json() == {"detail": "There is no such migration that you may see."}
+    assert got("/evidence/none-123/").status_code == 403 and "All migrations" in got("/evidence/none-123/").text
 
 
 def test_no_address_of_the_page_changes_anything(client: Any, frozen: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -94,6 +95,35 @@ def test_a_spec_file_of_the_installation_is_begun_as_it_is_before_any_draft(
     form = {name: f["default"] for name, f in form_fields(folder).items()}
     assert spec_from_form({**form, **found["conf"]}, folder).target == "payments-v2"
     assert asked(client, "viewer")["specs"] == [] == asked(client, "stranger")["specs"]
+
+
+def test_a_spec_file_whose_topics_are_held_is_not_begun_and_one_whose_target_is_there_says_so(
+    client: Any, journal: SqlJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    (folder / "payments.yaml").write_text(Path("include/migrations/payments.yaml").read_text())
+    monkeypatch.setattr(start, "SPEC_FOLDER", folder)
+    world, name = World(), ""
+
+    def seen() -> tuple[dict[str, Any], str]:
+        keep(journal, world.journal.current(name), world.journal.steps(name), world.journal.events(name), instead=True)
+        return asked(client)["specs"][0], client("planner").get("/start").text
+
+    name = world.claim.migration_id
+    held, text = seen()
+    assert (held["held_by"], "is not over" in held["cannot"], held["warns"]) == (name, True, "")
+    assert "topic_migration" not in Dialogs(text).forms
+    assert re.search("disabled title=[^>]*>Migrate by payments.yaml", text)
+    world.advanced()
+    done, text = seen()
+    assert (done["cannot"], "TS103" in done["warns"], name in done["warns"]) == ("", True, True)
+    assert "topic_migration" in Dialogs(text).forms and text.count("may hold its records") == 2
+
+
+def test_where_no_draft_is_the_page_says_where_one_would_come_from(client: Any) -> None:
+    text = client("planner").get("/start").text
+    assert "writes the same to a file" in text and "include/migrations/" in text
 
 
 def test_who_may_not_trigger_is_shown_the_draft_and_offered_nothing(client: Any, tmp_path: Path) -> None:
@@ -209,7 +239,8 @@ def _page(name: str, found: Draft) -> str:
     drafts = [{**seen, **texts, "conf": conf, "problems": [name], "notes": [{"title": name, "lines": [name]}]}]
     spec = {"file": name, "source": name, "target": name, "partitions": 3, "scheduled": True, "problems": [name]}
     spec |= {"dag_id": name, "text": name, "conf": {"spec_file": name}, "producers": [{"name": name, "kind": name}]}
-    values |= {"specs": [{**spec, "consumers": []}]}
+    spec |= {"cannot": "", "held_by": name, "warns": name}
+    values |= {"specs": [{**spec, "consumers": []}, {**spec, "consumers": [], "cannot": name}]}
     return rendered("start.html.j2", root="", airflow="/prod", s={**values, "dags": dags, "drafts": drafts})
 
 

@@ -8,11 +8,12 @@ from typing import Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from topicshift.core.errors import SpecError
+from topicshift.core.errors import SpecError, TopicshiftError
 from topicshift.core.spec.cutover import Cutover
 from topicshift.core.spec.model import Mode, Spec
 from topicshift_airflow.links import LINKS
 from topicshift_airflow.operators.advance import RETRIES
+from topicshift_airflow.operators.orders import SAID
 from topicshift_airflow.runtime import (
     SPEC_FOLDER,
     journal,
@@ -59,33 +60,42 @@ class OpenMigration(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         """Returns the names of the consumers, over which later tasks are mapped."""
+        with typed_failures():
+            try:
+                return self._opened(context)
+            except TopicshiftError as error:
+                # A run that is refused owns no migration whose page could say why: pages tell the reason from this.
+                said = {"cannot": " ".join(str(error).split()), "again": error.retryable}
+                context["ti"].xcom_push(key=SAID, value=said)
+                raise
+
+    def _opened(self, context: Any) -> list[str]:
         from topicshift.acts.open import open_migration
         from topicshift.adapters.kafka.admin import KafkaAdmin
 
-        with typed_failures():
-            params = {"spec_file": self.spec_file} if self.spec_file else dict(context["params"])
-            spec = spec_of_form(params, self.cutover)
-            require_places(spec)
-            with journal() as opened:
-                admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
-                try:
-                    claim, row = open_migration(
-                        spec, admin=admin, journal=opened, owner=owner_of(context), owner_alive=owner_alive
-                    )
-                finally:
-                    admin.close()
-            context["ti"].xcom_push(
-                key="migration", value={"id": claim.migration_id, "source": row.source, "target": row.target}
-            )
-            kept = Spec.model_validate(dict(row.spec))
-            if spec.mode is Mode.REHEARSE:
-                self.log.info("A rehearsal: %s and %s are its shadow topics.", row.source, row.target)
-            elif kept != spec.model_copy(update={"target": row.target}):
-                self.log.warning(
-                    "The spec has changed since this run began to act; it goes on with the one that it began with."
+        params = {"spec_file": self.spec_file} if self.spec_file else dict(context["params"])
+        spec = spec_of_form(params, self.cutover)
+        require_places(spec)
+        with journal() as opened:
+            admin = KafkaAdmin(kafka_config(spec.kafka_conn_id))
+            try:
+                claim, row = open_migration(
+                    spec, admin=admin, journal=opened, owner=owner_of(context), owner_alive=owner_alive
                 )
-            # Tasks can be mapped over a return value alone.
-            return [c.name for c in kept.consumers]
+            finally:
+                admin.close()
+        context["ti"].xcom_push(
+            key="migration", value={"id": claim.migration_id, "source": row.source, "target": row.target}
+        )
+        kept = Spec.model_validate(dict(row.spec))
+        if spec.mode is Mode.REHEARSE:
+            self.log.info("A rehearsal: %s and %s are its shadow topics.", row.source, row.target)
+        elif kept != spec.model_copy(update={"target": row.target}):
+            self.log.warning(
+                "The spec has changed since this run began to act; it goes on with the one that it began with."
+            )
+        # Tasks can be mapped over a return value alone.
+        return [c.name for c in kept.consumers]
 
 
 def require_places(spec: Spec) -> None:

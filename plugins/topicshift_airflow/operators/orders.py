@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ Place = tuple[int, int]
 if TYPE_CHECKING:
     from topicshift.acts.context import MigrationContext
     from topicshift.acts.orders import Prospect
+    from topicshift.ports import EventRow
 
 ORDERS = ("pause", "go on", "postpone", "resume on source", "abort", "replay", "close")
 """What may be ordered."""
@@ -66,11 +68,26 @@ class GiveOrder(BaseOperator):
                 prospect.require()
                 if only_say:
                     return {**said, "outcome": "only said"}
+                begun = _written(ctx)
                 try:
                     with ctx.recorded(self.task_id):
-                        return {**said, **_give(ctx, order, reason, until, places)}
+                        given = _give(ctx, order, reason, until, places)
+                    return {**said, **given, "happened": _happened(_written(ctx)[len(begun) :])}
                 finally:
                     self.evidence_url = ctx.reported
+
+
+def _written(ctx: MigrationContext) -> Sequence[EventRow]:
+    return ctx.journal.events(ctx.row.migration_id, {"step_finished"})
+
+
+def _happened(events: Sequence[EventRow]) -> list[str]:
+    """What the order has done or taken back, as the engine wrote it down; questions are not things that happen."""
+    from topicshift.core.engine.words import Row, told
+
+    words = {"done": "done", "undone": "taken back"}
+    rows = [(str(e.data.get("step")), words.get(str(e.data.get("state")), "")) for e in events]
+    return [f"{told(step)[1] or step}: {how}" for step, how in rows if how and not step.startswith(Row.QUESTION)]
 
 
 def reason_of(params: Any, *, needed: bool) -> str:

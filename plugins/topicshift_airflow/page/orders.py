@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from topicshift.acts import orders
 from topicshift.acts.close import close_lines, not_closed
@@ -23,10 +23,14 @@ from topicshift.core.page.listing import Shown
 from topicshift_airflow.operators.orders import REASONED
 from topicshift_airflow.page.rights import CONTROL, ROLLBACK
 
+RED_RUN: Final = "if its run in Airflow still goes on, that ends red (failed), as it did not reach its own end"
+"""What becomes of the run of a migration that an order ends."""
+
 
 @dataclass(frozen=True)
 class Order:
-    """One button. ``does``: what will happen, as far as the journal tells; ``cannot``: why it would be refused now.
+    """One button. ``does``: what will happen, as far as the journal tells; ``cannot``: why it would be refused now, and
+    then nothing will happen.
 
     ``reasoned``: it is refused without a reason, as on the command line.
 
@@ -60,7 +64,15 @@ def offered(found: Shown, page: Mapping[str, Any], may: frozenset[str], now: dat
         out.append(_roll_back(record, back))
     if not record.over:
         out.append(_close(record_to_show(found.row, found.steps), record))
-    return [{**asdict(o), "may": o.dag_id in may, "reasoned": o.order in (*REASONED, "roll back")} for o in out]
+    return [
+        {
+            **asdict(o),
+            "does": () if o.cannot else o.does,
+            "may": o.dag_id in may,
+            "reasoned": o.order in (*REASONED, "roll back"),
+        }
+        for o in out
+    ]
 
 
 def _holds(record: Record, now: datetime) -> list[Order]:
@@ -81,13 +93,17 @@ def _holds(record: Record, now: datetime) -> list[Order]:
 
 
 def _resume(record: Record) -> Order:
-    does = (
+    does: tuple[str, ...] = (
         f"the freeze ends: producers resume on {record.source}, and the DENY is lifted",
-        "the run fails; clear its failed tasks to try again, or roll back",
+        RED_RUN,
+        "to try again, clear the failed tasks of its run; to end it, abort",
     )
     if record.in_effect(Row.SWITCH_PRODUCERS):
-        cannot = "producers are being pointed to the target already; the cluster is asked whether one may write there"
-        return Order("resume on source", "End the freeze", CONTROL, does, cannot, looks=True, grave=True)
+        asked = (
+            f"producers are being pointed to {record.target} already: the cluster is asked whether one may write "
+            "there, and this is done only where it is certain that none does"
+        )
+        does = (asked, *does)
     return Order("resume on source", "End the freeze", CONTROL, does, looks=True, grave=True)
 
 
@@ -96,7 +112,7 @@ def _abort(record: Record, back: Mapping[str, Any]) -> Order:
         return Order("abort", "Abort", CONTROL, ("the rollback that was begun is finished",), looks=True, grave=True)
     kind, why = back.get("kind"), back.get("why")
     cannot = "" if kind in ("free", None) else f"the way back is {kind}: {why}"
-    does = orders.abort_lines(record)
+    does = (*orders.abort_lines(record), RED_RUN)
     return Order("abort", "Abort", CONTROL, does, cannot, looks=True, grave=True)
 
 
@@ -149,5 +165,6 @@ def _close(held: Record, record: Record) -> Order:
             f"producers of {record.source} may stand still for it: end the freeze first. Where that cannot tell where "
             f"producers are, look at each, then: topicshift close --even-frozen {record.migration_id}"
         )
-    does = () if cannot else close_lines(held, record)
+    ends = (RED_RUN,) if record.state is MigrationState.OPEN else ()
+    does = () if cannot else (*close_lines(held, record), *ends)
     return Order("close", "Close the migration", CONTROL, does, cannot, looks=True, grave=True)

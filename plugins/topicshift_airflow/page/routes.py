@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.exception_handlers import http_exception_handler
 
 from topicshift.core.errors import TopicshiftError
 from topicshift.core.page.listing import Shown, Unclear, Wanted
@@ -75,6 +76,23 @@ def _json(work: Callable[[], Any]) -> Response:
 def _page(template: str, root: str, **values: Any) -> Response:
     text = rendered(template, root=root, airflow=airflow_path(), **values)
     return Response(text, media_type="text/html", headers=SAFE)
+
+
+TITLES = {403: "That is not shown to you", 404: "Nothing is shown here", 502: "This cannot be shown now"}
+"""Heads of the pages that say why there is none."""
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """Why an address shows nothing: a page for a browser, JSON for scripts and for what was never a page."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path.removeprefix(str(request.scope.get("root_path", ""))).lstrip("/")
+    browser = "text/html" in request.headers.get("accept", "") and not path.startswith("api/")
+    if not browser or error.status_code not in TITLES:
+        return await http_exception_handler(request, error)
+    title, root = TITLES[error.status_code], "../" * path.count("/")
+    found = _page("gone.html.j2", root, title=title, text=str(error.detail))
+    found.status_code = error.status_code
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- JSON

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from topicshift.adapters.evidence import evidence_from_env
 from topicshift.core.errors import TopicshiftError
-from topicshift.core.page.drafts import DRAFT, begins, draft_seen, latest, spec_seen
+from topicshift.core.page.drafts import DRAFT, begins, draft_seen, latest, spec_begins, spec_seen
 from topicshift.core.page.listing import Wanted, listed
 from topicshift.core.sizing.sizing import MOST
 from topicshift.core.spec.form import spec_files
@@ -48,7 +48,7 @@ def start(user: Any) -> dict[str, Any]:
         "may_read": bool(readable([ASSESS], user)),
         "may_look": ASSESS in may,
         "dags": [{"cutover": cutover, "dag_id": dag_id} for cutover, dag_id in begin.items()],
-        "specs": specs(begin, SPEC_FOLDER) if begin else [],
+        "specs": [{**one, **spec_begins(one, seen)} for one in specs(begin, SPEC_FOLDER)] if begin else [],
         "drafts": [{**one, **begins(one, seen)} for one in drafts],
         "unread": unread,
         "open": listed(seen, Wanted(), now),

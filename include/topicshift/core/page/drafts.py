@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from topicshift.core.engine.words import MigrationState
+from topicshift.core.engine.words import MigrationState, Row
 from topicshift.core.page.listing import Shown, Unclear
 from topicshift.core.spec.form import SPEC_FILE
 from topicshift.core.spec.io import InvalidSpec, parse_spec, read_yaml
@@ -53,6 +53,7 @@ def spec_seen(name: str, text: str) -> dict[str, Any]:
     """One spec file of the installation as plain values: what its migration is, or ``problems``, one line each."""
     found: dict[str, Any] = {"file": name, "source": "", "target": "", "partitions": None, "cutover": "", "text": text}
     found |= {"producers": [], "consumers": [], "conf": {SPEC_FILE: name}, "problems": [], "scheduled": False}
+    found["kafka_conn_id"] = ""
     try:
         spec = parse_spec(text, name)
     except InvalidSpec as error:
@@ -67,6 +68,7 @@ def spec_seen(name: str, text: str) -> dict[str, Any]:
         "producers": [{"name": p.name, "kind": p.kind} for p in spec.producers],
         "consumers": [{"name": c.name, "kind": c.kind} for c in spec.consumers],
         "scheduled": spec.window is not None,
+        "kafka_conn_id": spec.kafka_conn_id,
     }
 
 
@@ -109,10 +111,46 @@ def begins(draft: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[
         does.append(f"people move {', '.join(manual)}: the run asks for each when it is its turn")
     for problem in draft["problems"]:
         return {"does": [], "cannot": f"the draft is no valid spec yet: {problem}", "held_by": None}
+    cannot, holder = _held({draft["source"]}, (one for one in seen if one.row.cluster_id == draft["cluster_id"]))
+    return {"does": [] if cannot else does, "cannot": cannot, "held_by": holder}
+
+
+def spec_begins(spec: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[str, Any]:
+    """Of a spec file ``cannot`` and ``held_by``, as :func:`begins`, and ``warns``: what else the journal knows of it.
+
+    Migrations of the same Kafka connection count: which cluster a file is for is not known before its run.
+    """
+    same = [one for one in seen if _connection(one.row.spec) == spec["kafka_conn_id"]]
+    cannot, holder = _held({spec["source"], spec["target"]} - {""}, same)
+    # What a migration that was rolled back free has made is deleted again.
+    kept = (MigrationState.DONE, MigrationState.RETIRED)
+    left = next((one.row for one in same if one.row.target == spec["target"] and _left(one, kept)), None)
+    warns = ""
+    if left is not None and not cannot:
+        state = left.state.replace("_", " ")
+        warns = (
+            f"{left.target} was the target of an earlier migration ({left.migration_id}, {state}) and may hold its "
+            "records: the plan refuses a target that exists (TS103). Delete it first, or name another target."
+        )
+    return {"cannot": cannot, "held_by": holder, "warns": warns}
+
+
+def _left(one: Shown | Unclear, kept: Collection[str]) -> bool:
+    if one.row.state in kept:
+        return True
+    back = one.record.step(Row.ROLLBACK) if isinstance(one, Shown) else None
+    return one.row.state == MigrationState.ROLLED_BACK and back is not None and back.data.get("type") == "drain_back"
+
+
+def _connection(spec: Any) -> str:
+    return str((spec.get("kafka_conn_id") if isinstance(spec, Mapping) else None) or "kafka_default")
+
+
+def _held(topics: Collection[str], seen: Iterable[Shown | Unclear]) -> tuple[str, str | None]:
+    """Why these topics cannot be migrated now, and the migration that holds one of them."""
     for one in seen:
-        topics = (one.row.source, one.row.target)
         held = one.row.active or one.row.state == MigrationState.OPEN
-        if held and one.row.cluster_id == draft["cluster_id"] and draft["source"] in topics:
+        if held and {one.row.source, one.row.target} & set(topics):
             said = f"{one.row.source} to {one.row.target} is not over, and holds both topics"
-            return {"does": [], "cannot": said, "held_by": one.row.migration_id}
-    return {"does": does, "cannot": "", "held_by": None}
+            return said, one.row.migration_id
+    return "", None

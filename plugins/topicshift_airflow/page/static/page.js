@@ -86,6 +86,7 @@
       fetchedAt = performance.now();
       tick();
       showLooks();
+      showRun();
     } catch (error) {
       stale(error instanceof TypeError ? "the server does not answer" : error.message);
     }
@@ -102,8 +103,14 @@
       return p;
     }));
   };
-  const runLink = (place, dag, run) => {
+  const runLink = (place, dag, run, migration) => {
     const p = document.createElement("p"), link = document.createElement("a");
+    if (BEGINS.test(dag) && document.getElementById("begun")) { // the page to begin from, beside the migrations
+      const page = document.createElement("a");
+      page.href = migration ? `migrations/${encodeURIComponent(migration)}` : `run?dag_id=${encodeURIComponent(dag)}&run_id=${encodeURIComponent(run)}`;
+      page.textContent = "Its migration";
+      p.append(page, " · ");
+    }
     link.href = `${airflow}/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
     link.dataset.airflow = "";
     link.textContent = "Its run in Airflow";
@@ -126,6 +133,7 @@
   const xcom = async (at, key, task = "give_order") => {
     try { return (await api(`${at}/taskInstances/${task}/xcomEntries/${key}`)).value; } catch { return null; }
   };
+  const BEGINS = /^topic_migration/, OPENS = "plan.read_spec"; // the DAGs that migrate, and their first task
   const parsed = (value) => (typeof value === "string" ? JSON.parse(value) : value);
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -169,10 +177,13 @@
       const task = dag === "topic_rollback" ? "observe" : "give_order";
       const said = parsed((await xcom(at, "return_value", task)) ?? (await xcom(at, "said", task))) || {};
       const lines = (said.would || []).map((line) => [line]);
-      if (lines.length) lines.unshift([onlySay ? "What would happen now, by what the cluster shows:" : state === "failed" ? "What was to be done:" : "What was done:"]);
+      if (lines.length) lines.unshift([onlySay ? "What would happen now, by what the cluster shows:" : state === "failed" ? "What was to be done:" : "What was ordered:"]);
       if (said.cannot) lines.push([`Refused: ${said.cannot}`, "bad-text"]);
       else if (state === "failed") lines.push(["It failed; the log of its task says why.", "bad-text"]);
-      else if (!onlySay) {
+      else if (onlySay) for (const button of buttons) delete button.dataset.refused;
+      else {
+        const happened = said.happened || [];
+        if (happened.length) lines.push(["What has happened, by the audit trail:"], ...happened.map((line) => [line]));
         lines.push([`Done: ${said.outcome}`], ...(said.left || []).map((line) => [`Left to do by hand: ${line}`, "bad-text"]));
         done = true;
       }
@@ -181,37 +192,48 @@
     } catch (error) {
       say(place, [error instanceof TypeError ? "Airflow does not answer." : error.message, "bad-text"]);
     } finally {
-      for (const button of buttons) button.disabled = done;
+      for (const button of buttons) button.disabled = done || "refused" in button.dataset;
       form.querySelector("[data-close]").textContent = done ? "Close" : "Do nothing";
     }
   };
 
-  // Looks that this browser has had begun: how far each is, until its draft stands on the page, or why there is none.
+  // Runs that this browser has had begun: how far each is, until a look's draft stands on the page, a migration has ended,
+  // or why there is none.
   const LOOKS = "topicshift-looks";
   const kept = () => {
-    try { return JSON.parse(sessionStorage.getItem(LOOKS)) || []; } catch { return []; }
+    try { return (JSON.parse(sessionStorage.getItem(LOOKS)) || []).map((one) => ({ dag: ASSESS, ...one })); } catch { return []; }
   };
   const keep = (looks) => { sessionStorage.setItem(LOOKS, JSON.stringify(looks)); showLooks(); };
   const showLooks = () => {
-    const place = document.getElementById("looks");
-    if (!place) return;
-    place.replaceChildren(...kept().map((look) => {
-      const part = document.createElement("div");
-      part.className = "said";
-      say(part, [look.line, look.bad ? "bad-text" : ""]);
-      runLink(part, ASSESS, look.run);
-      if (look.over) {
-        const button = document.createElement("button");
-        button.type = "button";
-        button.dataset.dismiss = look.run;
-        button.textContent = "Dismiss";
-        part.lastChild.append(" ", button);
-      }
-      return part;
-    }));
+    for (const [id, wanted] of [["looks", (dag) => dag === ASSESS], ["begun", (dag) => dag !== ASSESS]]) {
+      document.getElementById(id)?.replaceChildren(...kept().filter((one) => wanted(one.dag)).map(shownRun));
+    }
+  };
+  const shownRun = (look) => {
+    const part = document.createElement("div");
+    part.className = "said";
+    say(part, [look.line, look.bad ? "bad-text" : ""]);
+    runLink(part, look.dag, look.run, look.migration);
+    if (look.over) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset.dismiss = look.run;
+      button.textContent = "Dismiss";
+      part.lastChild.append(" ", button);
+    }
+    return part;
   };
   const ASSESS = "topic_assessment";
+  // A run that locked its topics owns a migration, whose page says more; one that was refused says why here.
+  const began = async (one, at, state) => {
+    const said = parsed(await xcom(at, "said", OPENS)) || {}, owned = parsed(await xcom(at, "migration", OPENS)) || {};
+    const what = `The migration of ${one.topic}`, migration = owned.id;
+    if (state === "success") return { line: `${what} is done.`, over: true, migration };
+    if (state === "failed") return { line: migration ? `${what} has failed: its page says why.` : `${what} was refused: ${said.cannot || "the log of its tasks says why."}`, over: true, bad: true, migration };
+    return { line: migration ? `${what} goes on: its page says how far it is.` : `${what}: its run is ${state}.`, migration };
+  };
   const outcome = async (look, at, state) => {
+    if (look.dag !== ASSESS) return began(look, at, state);
     const said = parsed(await xcom(at, "said", "check")) || {};
     if (!["success", "failed"].includes(state)) {
       const why = said.again ? `; the last try failed: ${said.cannot}` : "";
@@ -228,15 +250,15 @@
   };
   const follow = async () => {
     for (const look of kept().filter((one) => !one.over)) {
-      const at = `dags/${ASSESS}/dagRuns/${encodeURIComponent(look.run)}`;
+      const at = `dags/${look.dag}/dagRuns/${encodeURIComponent(look.run)}`, name = look.dag === ASSESS ? "look at" : "migration of";
       let now;
       try {
         now = await outcome(look, at, (await api(at)).state);
       } catch (error) {
         const why = error instanceof TypeError ? "Airflow does not answer" : error.message;
-        now = { line: `Whether the look at ${look.topic} goes on is not known: ${why}.`, bad: true, over: error.status === 404 };
+        now = { line: `Whether the ${name} ${look.topic} goes on is not known: ${why}.`, bad: true, over: error.status === 404 };
       }
-      keep(kept().map((one) => (one.run === look.run ? { topic: one.topic, run: one.run, ...now } : one)));
+      keep(kept().map((one) => (one.run === look.run ? { dag: one.dag, topic: one.topic, run: one.run, ...now } : one)));
       if (now.over) refresh();
     }
     setTimeout(follow, 2000);
@@ -271,7 +293,9 @@
       say(place, ["Asking Airflow …"]);
       const run = (await api(`dags/${dag}/dagRuns`, { logical_date: null, conf })).dag_run_id;
       done = true;
-      if (dag === ASSESS) keep([...kept().filter((one) => one.topic !== conf.source), { topic: conf.source, run, line: `The look at ${conf.source} begins …` }]);
+      const topic = conf.source || form.dataset.topic;
+      const line = dag === ASSESS ? `The look at ${topic} begins …` : `The migration of ${topic} begins …`;
+      keep([...kept().filter((one) => one.dag !== dag || one.topic !== topic), { dag, topic, run, line }]);
       for (const pair of (form.dataset.from || "").split(" ").filter(Boolean)) {
         const field = document.getElementById(pair.split("=")[1]);
         field.value = field.defaultValue; // so that the page refreshes itself again
@@ -286,6 +310,21 @@
       form.querySelector("[data-close]").textContent = done ? "Close" : "Do nothing";
     }
   };
+
+  // The tab of a run that owns no migration: why it was refused, or that it has not locked its topics yet.
+  const showRun = async () => {
+    const place = main.querySelector("[data-run]"), asked = new URLSearchParams(location.search);
+    const dag = asked.get("dag_id") || "", run = asked.get("run_id") || "";
+    if (!place || !BEGINS.test(dag)) return;
+    const at = `dags/${encodeURIComponent(dag)}/dagRuns/${encodeURIComponent(run)}`;
+    try {
+      const { state } = await api(at), said = parsed(await xcom(at, "said", OPENS)) || {};
+      if (said.cannot) say(place, [said.again && state !== "failed" ? `The last try to lock its topics failed: ${said.cannot}` : `It was refused: ${said.cannot}`, "bad-text"]);
+      else if (state === "failed") say(place, ["It failed before it locked its topics; the log of its tasks says why.", "bad-text"]);
+      else if (state !== "success") say(place, [`The run is ${state}, and has not locked its topics yet.`]);
+    } catch { place.replaceChildren(); }
+  };
+  showRun();
 
   const earlier = async (button) => {
     const { earlier: before, from } = button.dataset;
@@ -317,11 +356,13 @@
     const button = event.target.closest("button");
     if (!button) return;
     if (button.dataset.order) open(document.getElementById(button.dataset.order));
-    else if ("close" in button.dataset) { button.closest("dialog").close(); refresh(); }
+    else if ("close" in button.dataset) button.closest("dialog").close();
     else if (button.dataset.dismiss) keep(kept().filter((one) => one.run !== button.dataset.dismiss));
     else if ("look" in button.dataset) give(button.form, true);
     else if (button.dataset.earlier) earlier(button);
   });
+  // However it was closed: what stood behind it is as old as its opening.
+  document.addEventListener("close", () => { refresh(); }, true);
   document.addEventListener("input", (event) => {
     const place = event.target.closest("dialog")?.querySelector(".said"); // an error is of what was typed before
     if (place?.querySelector(".bad-text") && !event.target.form.querySelector("button:disabled")) place.replaceChildren();
