@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 
 import httpx
 import psutil
@@ -14,6 +15,7 @@ from tests.e2e.small import Run
 
 from lab.airflow_api import AirflowApi, AirflowError
 from lab.stack import ORCHESTRATOR, Stack
+from lab.upkeep import Upkeep
 from topicshift.commands.installation import AREAS
 from topicshift.core.doctor import DAGS, MAY_BE_PAUSED
 from topicshift_airflow.web import app
@@ -126,3 +128,19 @@ def test_a_run_that_the_form_refuses_says_why(stack: Stack) -> None:
     with pytest.raises(AirflowError) as missing:
         stack.airflow.trigger("no_such_dag")
     assert missing.value.status == 404
+
+
+def test_a_scheduler_that_was_killed_is_started_again_and_runs_what_is_triggered(stack: Stack) -> None:
+    said: list[str] = []
+    upkeep = Upkeep(said.append)
+    scheduler = stack.services.processes["scheduler"]
+    old = scheduler.pid
+    psutil.Process(old).kill()
+    deadline = time.monotonic() + 30
+    while scheduler.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    stack.keep_up(upkeep)
+    assert scheduler.pid != old and said == ["scheduler has ended with code -9; starting it again (1 of at most 5)"]
+    stack.check_alive()
+    assert Run.start(stack.airflow, "topic_doctor", {}).wait("success")

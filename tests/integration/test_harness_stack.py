@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.process import marked
 from lab.runfolder import FolderInUse, RunFolder
 from lab.stack import Stack
+from topicshift.adapters.kafka.client_config import load_client_properties
 
 pytestmark = pytest.mark.broker
 
@@ -62,6 +64,11 @@ def test_up_status_down(tmp_path: Path) -> None:
         done = stack_command("up", "--no-airflow", folder=folder)
         assert done.returncode == 0, done.stderr
         assert "Kafka      127.0.0.1:" in done.stdout
+        assert f"Shell      . {folder / 'env'}" in done.stdout
+        assert (folder / "env").stat().st_mode & 0o777 == 0o600
+        words = f". {folder / 'env'}; printenv TOPICSHIFT_KAFKA_CONFIG"
+        seen = subprocess.run(["/bin/sh", "-c", words], capture_output=True, text=True, timeout=60, check=True)
+        assert seen.stdout.strip() == str(folder / "clients" / "admin.properties")
         state = json.loads((folder / "state.json").read_text())
         assert of_owner(state["pid"]), "the broker runs"
         again = stack_command("up", "--no-airflow", folder=folder)
@@ -87,6 +94,43 @@ def test_a_killed_owner_leaves_nothing_and_up_works_again(tmp_path: Path) -> Non
     assert stack_command("status", folder=folder).returncode == 3
     assert stack_command("up", "--no-airflow", folder=folder).returncode == 0
     assert stack_command("down", folder=folder).returncode == 0
+
+
+def test_a_killed_broker_is_started_again_and_the_next_stack_goes_on_with_its_topics(tmp_path: Path) -> None:
+    folder = tmp_path / "up"
+
+    def admin() -> AdminClient:
+        return AdminClient(load_client_properties(folder / "clients" / "admin.properties"))
+
+    try:
+        assert stack_command("up", "--no-airflow", folder=folder).returncode == 0
+        client = admin()
+        client.create_topics([NewTopic("kept", 3, 1)])["kept"].result(30)
+        owner = json.loads((folder / "state.json").read_text())["pid"]
+        [broker] = [p for p in of_owner(owner) if "kafka.Kafka" in p.cmdline()]
+        broker.kill()
+        deadline = time.monotonic() + 60
+        while not json.loads((folder / "state.json").read_text())["again"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        said = stack_command("status", folder=folder)
+        assert "kafka node 1 had ended and was started again 1 time" in said.stdout
+        assert "kept" in admin().list_topics(timeout=20).topics
+        psutil.Process(owner).kill()
+        psutil.wait_procs([psutil.Process(owner)] if runs(owner) else [], timeout=30)
+        deadline = time.monotonic() + 30
+        while of_owner(owner):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert "is gone without a word" in stack_command("status", folder=folder).stderr
+        again = stack_command("up", "--no-airflow", folder=folder)
+        assert again.returncode == 0 and "going on with the topics" in again.stderr
+        assert len(admin().list_topics(timeout=20).topics["kept"].partitions) == 3
+        assert stack_command("down", folder=folder).returncode == 0
+        fresh = stack_command("up", "--no-airflow", "--fresh", folder=folder)
+        assert fresh.returncode == 0 and "kept" not in admin().list_topics(timeout=20).topics
+    finally:
+        stack_command("down", folder=folder)
 
 
 def test_a_java_that_does_not_fit_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ MANY = 500
 """Above this many partitions a topic costs noticeable file handles, elections and replication lag."""
 MOST = 100_000
 """Kafka's client (librdkafka) creates no topic with more partitions than this."""
+TOO_MANY = f"Kafka's client creates no topic with more than {MOST:,} partitions."
 MAX_REPLICAS_PER_BROKER = 500
 """Replicas of one topic that one broker should hold at most."""
 FILES_PER_SEGMENT = 3
@@ -155,8 +156,8 @@ def least(rates: SizingInput) -> int:
             return minimum
     multiple = f", a multiple of {rates.multiple_of}" if rates.multiple_of else ""
     raise ValueError(
-        f"{wanted:,.0f} partitions{multiple} would be needed, more than the {MOST:,} that Kafka's client "
-        f"creates; check the rates: {rates.throughput:g} records/s wanted, {rates.per_consumer:g} per consumer"
+        f"{wanted:,.0f} partitions{multiple} would be needed. {TOO_MANY} Check the rates: "
+        f"{rates.throughput:g} records/s wanted, {rates.per_consumer:g} per consumer"
     )
 
 

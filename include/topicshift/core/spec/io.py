@@ -23,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from topicshift.core.errors import NotFound, SpecError, Unreadable
+from topicshift.core.sizing.sizing import MOST, TOO_MANY
 from topicshift.core.spec.duration import format_duration
 from topicshift.core.spec.fields import did_you_mean
 from topicshift.core.spec.model import Spec
@@ -416,8 +417,10 @@ def _words(error: Any, loc: Loc, ctx: Mapping[str, Any], root: type[BaseModel]) 
     if kind in bounds:
         key, word = bounds[kind]
         what = "a duration" if isinstance(value, timedelta) else "a number"
-        wanted = f"{what} {word} {ctx.get(key)}"
-        return f"{shown} is out of range", "It would make no sense.", f"Write {wanted}."
+        bound = ctx.get(key)
+        wanted = f"{what} {word} {bound:,}" if isinstance(bound, int) else f"{what} {word} {bound}"
+        why = TOO_MANY if (key, bound) == ("le", MOST) else "It would make no sense."
+        return f"{shown} is out of range", why, f"Write {wanted}."
     return f"{error['msg']} (got {shown})", "The value cannot be used.", "Correct it."
 
 
