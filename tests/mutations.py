@@ -34,6 +34,13 @@ CORE = "include/topicshift/core/"
 SPARK = "spark_jobs/topicshift_spark/"
 MUTATIONS = (
     Mutation(
+        "close does not look for records after the fence",
+        "include/topicshift/acts/close.py",
+        "    if not way.in_effect(Row.SWITCH_PRODUCERS):\n        return []\n    try:",
+        "    if way.in_effect(Row.SWITCH_PRODUCERS):\n        return []\n    try:",
+        ("tests/unit/test_close_everywhere.py",),
+    ),
+    Mutation(
         "an answer on a way back is waited for no longer than the go of the way forward",
         "include/topicshift/acts/questions.py",
         "go = {} if record.mirrored else shown_of(record, Ask.FREEZE)",

@@ -37,8 +37,8 @@ from .world import APP_FAULTS, HANDS, SOURCE, TARGET, Hand, World, lay_on
 
 SAFETY_S = 280.0
 """The longest time in which faults may strike."""
-ASKED_BACK_S = 45.0
-"""For so long a rollback that was asked for may be on its way to its first row."""
+ASKED_BACK_S = 215.0
+"""For so long a rollback that was asked for may be on its way to its first row: whoever is asked may take 200 s."""
 
 BY_HAND_S = 3.0
 """A person who is told to start applications by hand has done it after so long."""

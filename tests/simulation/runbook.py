@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topicshift.acts.close import close
+from topicshift.acts.context import MigrationContext
 from topicshift.acts.rollback import going_back
 
 from . import orchestra
@@ -108,7 +109,11 @@ class Operator:
         for run in self._sim.runs:
             run.stop_tasks()
             run.state, run.alive = "failed", False
-        work = lambda ctx: close(ctx, "it does not go on", even_frozen=True)  # noqa: E731
+
+        def work(ctx: MigrationContext) -> None:
+            for line in close(ctx, "it does not go on", even_frozen=True)["left"]:
+                self._sim.history.add("command.close", "note", kind="left", text=line)  # as the command prints it
+
         orchestra.Task(self._sim, "command", "close", work, lambda *_: None).start()
 
     def _roll_back_left(self) -> None:

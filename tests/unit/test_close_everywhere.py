@@ -225,3 +225,28 @@ def test_a_retention_that_cannot_be_put_back_is_named_once() -> None:
     assert "retention.ms 60000" in line
     restored = product.evidence.read(product.claim.migration_id, "restored.json")
     assert restored is not None and b"until the migration ends" not in restored
+
+
+def test_close_names_what_came_to_the_source_after_its_fence() -> None:
+    """Nobody looks at it any more: the target grew by a partition, and the migration can only be closed."""
+    product = Product()
+    product.advanced(until=Step.SWITCH_PRODUCERS)
+    product.write(SOURCE, 1, 2)
+    [line] = [line for line in close(product.context(), "x")["left"] if "after its fence" in line]
+    assert f"{SOURCE}[1] ends at 12, fence 10" in line and f"read {TARGET} never see them" in line
+
+
+def test_close_says_where_it_cannot_tell_what_came_after_the_fence() -> None:
+    product = Product()
+    product.advanced(until=Step.SWITCH_PRODUCERS)
+    product.cluster.fail("offsets", Transient("no leader"))
+    [line] = [line for line in close(product.context(), "x")["left"] if "after its fence" in line]
+    assert "cannot be told" in line and "no leader" in line
+
+
+def test_close_names_no_record_where_producers_are_on_the_source_again() -> None:
+    product = Product()
+    product.advanced(until=Step.VERIFY_DRAIN)
+    product.advanced(wanted="resume")
+    product.write(SOURCE, 1, 2)
+    assert not [line for line in close(product.context(), "x")["left"] if "after its fence" in line]

@@ -13,6 +13,7 @@ from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError
+from topicshift.core.proof.verification import same_topic_id
 
 
 def leftovers(record: Record) -> list[str]:
@@ -194,7 +195,8 @@ def _left(ctx: MigrationContext, record: Record) -> list[str]:
     """End what the migration waits for; what a person has to look at then."""
     unrestored = _restore_retention(ctx, record) if puts_back(record) else []
     record = ctx.refresh()
-    left = [*all_leftovers(ctx.record_as_held(), record), *unrestored]
+    late = [line for way in ways(ctx.record_as_held(), record) for line in _late_records(ctx, way)]
+    left = [*all_leftovers(ctx.record_as_held(), record), *late, *unrestored]
     if record.in_effect(Row.ARM):
         left += _disarm(ctx)
     held = ctx.record_as_held()
@@ -204,6 +206,27 @@ def _left(ctx: MigrationContext, record: Record) -> list[str]:
     found = tell_restored(ctx, now, "closed", ends=True)
     named = tuple(f"{name} of {now.source} is " for name in lengthened(now).get("set", {}))  # told above
     return left + ([line for line in (*found.differs, *found.unknown) if not line.startswith(named)] if found else [])
+
+
+def _late_records(ctx: MigrationContext, way: Record) -> list[str]:
+    """What came to the source after its last fence, once producers were led away: nobody looks for it from now on."""
+    if not way.in_effect(Row.SWITCH_PRODUCERS):
+        return []
+    try:
+        fence, info = ctx.last_fence(way), ctx.admin.topic(way.source)
+        if info is None or not same_topic_id(info.topic_id, fence.topic_id):
+            return []  # said where the topics are compared with what was there before
+        seen = ctx.admin.offsets(way.source)
+    except TopicshiftError as error:
+        return [f"whether records came to {way.source} after its fence cannot be told ({error}): compare its ends"]
+    ends = {p: seen[p].end if p in seen else None for p in fence.fence_offsets}
+    late = [f"{way.source}[{p}] ends at {ends[p]}, fence {o}" for p, o in fence.fence_offsets.items() if ends[p] != o]
+    if not late:
+        return []
+    return [
+        f"records came to {way.source} after its fence ({', '.join(late)}): groups that read {way.target} never see "
+        "them. Carry over what is missing"
+    ]
 
 
 def _restore_retention(ctx: MigrationContext, record: Record) -> list[str]:
