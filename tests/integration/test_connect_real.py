@@ -200,13 +200,21 @@ def test_a_rollback_after_the_switch_was_begun_puts_every_setting_back(migrate: 
     ctx = w.context()
     ctx.refresh()
     settings = w.controllers["connect"]
-    settings.point(ctx.control(), ctx.producers, w.target)
-    settings.stop(ctx.control(), ctx.consumers)
+
+    def done(act: Callable[..., Any], *who_and_where: Any) -> None:
+        def tried() -> bool:
+            act(ctx.control(), *who_and_where)
+            return True
+
+        w.worker.until(tried, f"{act.__name__} is done")  # a worker that assigns its tasks anew is asked again
+
+    done(settings.point, ctx.producers, w.target)
+    done(settings.stop, ctx.consumers)
     w.until(lambda: settings.observe(ctx.control(), ctx.consumers)[0].status == "stopped", "the sink stands", 30)
-    settings.point(ctx.control(), ctx.consumers, w.target)
+    done(settings.point, ctx.consumers, w.target)
     assert w.differs() == w.moved()
-    settings.point(ctx.control(), ctx.consumers, w.source)
-    settings.start(ctx.control(), ctx.consumers)
+    done(settings.point, ctx.consumers, w.source)
+    done(settings.start, ctx.consumers)
     w.advanced(wanted="resume")
     assert w.differs() == {}
     w.goes_on()
