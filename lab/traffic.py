@@ -17,6 +17,7 @@ from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.kafka.client_config import load_client_properties
 from topicshift.adapters.route_store import RouteStore
 from topicshift.core.errors import TopicshiftError
+from topicshift.core.route.records import Status
 
 SOURCE = "payments"
 PARTITIONS = 6
@@ -47,6 +48,11 @@ def start_traffic(
     with RouteStore(config) as route:
         route.ensure_topics()
         moved = route.read(life.topic) is not None
+        # Instances of an earlier start that was killed have said no good-bye, and a freeze would wait for them.
+        ours = {app.name for app in (*life.producers, *life.consumers)}
+        for ack in route.all_acks()[0]:
+            if ack.logical == life.topic and ack.participant in ours and ack.status is not Status.GONE:
+                route.dismiss(ack.logical, ack.instance)
     admin = KafkaAdmin(dict(config))
     try:
         # Where a route leads to another topic the source may have been retired: it must not come back.
