@@ -141,6 +141,7 @@ def fill(evidence: Path) -> dict[str, str]:
     try:
         found["frozen"] = publish(_frozen(now - timedelta(seconds=55)), journal, evidence)
         found["late"] = publish(_late(now - timedelta(minutes=20)), journal, evidence)
+        found["proving"] = publish(_proving(now - timedelta(minutes=14)), journal, evidence)
         found["asking"] = publish(_asking(now - timedelta(minutes=9)), journal, evidence)
         done = _done(now - timedelta(hours=3))
         found["done"] = publish(done, journal, evidence)
@@ -186,6 +187,13 @@ def _late(at: datetime) -> World:
     world.waits(patience_s=30.0)
     world.drain("fraud-g", "invoices")
     world.show(world.asks())
+    return world
+
+
+def _proving(at: datetime) -> World:
+    """Everybody is on the target, and the order is being proven."""
+    world = World(at=at, source="ratings", target="ratings-v2")
+    world.advanced(until=Step.SWITCH_CONSUMERS)
     return world
 
 

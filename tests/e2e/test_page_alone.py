@@ -21,6 +21,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from tests.e2e.page_server import Served, served
 from tests.e2e.ui import QUIET, browser_binary
 
+from topicshift.core.sizing.sizing import MOST
+
 pytestmark = [pytest.mark.e2e]
 
 WIDE, NARROW = (1400, 1000), (390, 844)
@@ -123,6 +125,14 @@ def test_a_migration_that_was_begun_leads_to_its_page(page: Page, site: Served) 
     expect(page).to_have_url(f"{site.url}/topicshift/migrations/{site.ids['frozen']}")
 
 
+def test_a_spark_job_says_how_far_it_is_on_the_page_of_its_migration(page: Page, site: Served) -> None:
+    site.looked = {"verify.order_proof/progress": "reading both topics: 40 s, 3 of 12 tasks of count"}
+    opened(page, site, f"migrations/{site.ids['proving']}")
+    expect(page.locator(".now")).to_contain_text("Spark: reading both topics: 40 s, 3 of 12 tasks of count")
+    site.looked = {"verify.order_proof/progress": "reading both topics: 50 s, 9 of 12 tasks of count"}
+    expect(page.locator(".now")).to_contain_text("50 s, 9 of 12")
+
+
 def test_an_address_without_a_migration_is_a_page_that_leads_to_the_list(page: Page, site: Served) -> None:
     opened(page, site, "migrations/nope-123")
     expect(page.get_by_role("heading")).to_have_text("Nothing is shown here")
@@ -166,7 +176,7 @@ def test_a_count_that_no_topic_can_have_is_refused_in_words_and_not_sent(page: P
     field, begin = found.get_by_label("Partitions of the target"), found.get_by_role("button", name="Begin")
     field.fill(count)
     begin.click()
-    said = f"{count or 'This'} is no count of partitions. Write a whole number from 1 to 200,000. Nothing was begun."
+    said = f"{count or 'This'} is no count of partitions. Write a whole number from 1 to {MOST:,}. Nothing was begun."
     expect(found.locator(".said")).to_have_text(said)
     expect(field).to_be_focused()
     assert site.asked == [] and field.input_value() == count, "what was typed stays as it was typed"

@@ -17,6 +17,7 @@ from topicshift.acts.advance import Asking, Done, Waiting
 from topicshift.core.engine.need import need
 from topicshift.core.engine.words import Ask, MigrationState, Row, Step
 from topicshift.core.errors import Refused, Unreadable
+from topicshift.core.kafka.by_hand import delete_topic
 from topicshift.core.policy.model import Installation
 from topicshift.core.spec.windows import next_start
 from topicshift_airflow.operators import end
@@ -321,7 +322,9 @@ def test_close_gives_both_topics_free(airflow: Airflow) -> None:
     said = order(airflow, "close")
     assert said["outcome"] == "failed"
     assert any("delete it if nobody uses it" in line for line in said["would"])
-    assert said["left"] == [f"topic {TARGET} was made for this migration: delete it if nobody uses it"]
+    assert said["left"] == [
+        f"topic {TARGET} was made for this migration: delete it if nobody uses it: {delete_topic(TARGET)}"
+    ]
     assert row(airflow.world) == ("failed", False)
     with pytest.raises(AirflowFailException, match="ended already"):
         order(airflow, "close", only_say=True)

@@ -414,10 +414,10 @@ def _one(name: str) -> dict[str, Any]:
     text = dict.fromkeys(("source", "target", "migration", "cluster_id", "waits_for", "cutover", "rehearses"), name)
     person = {"name": name, "role": name, "status": name, "topic": name, "reason": name, "at": None, "members": 1}
     return found | text | {
-        "files": [name],
+        "files": [name], "job": {"dag_id": name, "run_id": name, "task_id": name},
         "findings": [dict.fromkeys(("code", "level", "subject", "seen", "why", "do"), name)],
         "participants": [person],
-        "questions": [{"ask": name, "subject": name, "until": name, "asked_at": name}],
+        "questions": [{"ask": name, "subject": name, "until": name, "asked_at": name, "first": name}],
         "signals": [{"signal": name, "observed": name, "wanted": name, "good": False, "at": None, "age_s": 100.0}],
         "orders": [{"order": name, "label": name, "dag_id": name, "does": [name], "cannot": name, "looks": True,
                     "may": True, "grave": False, "reasoned": True}],

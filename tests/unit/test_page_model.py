@@ -486,7 +486,7 @@ def test_the_status_of_one_migration_names_what_is_left_and_both_freezes() -> No
 def on_page(seen: dict[str, Any]) -> dict[str, Any]:
     """With what the plugin adds."""
     chain = {"holds": True, "rows": 1, "ends_in": "0", "problems": [], "from_its_first_row_at": NOW.isoformat()}
-    return {**seen, "run_page": "", "answer_page": "", "orders": [], "chain": chain, "trail": []}
+    return {**seen, "job": None, "run_page": "", "answer_page": "", "orders": [], "chain": chain, "trail": []}
 
 
 @pytest.mark.parametrize(

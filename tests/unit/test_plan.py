@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from tests.unit.impact_sample import impact, unkeyed
 from tests.unit.plan_world import ACLS, IMPACT, commits, group, listing, offsets, spec, topic, world
 
 from topicshift.core.checks.snapshot import OtherMigration, Snapshot
+from topicshift.core.impact.findings import findings
+from topicshift.core.impact.report import GroupImpact, Overtaken
 from topicshift.core.kafka.cluster import Acl, TopicInfo
 from topicshift.core.plan import model
 from topicshift.core.plan.model import Plan, make_plan, resolve_target
@@ -238,3 +241,19 @@ def test_same_input_same_output_and_unknown_is_never_ok(parts: dict, count: int,
     if parts.get("unread") or any(parts.get(p, ...) is None for p in ("source", "impact")):
         assert not first.ok
     assert first.ok == (first.target is not None and not first.blocking())
+
+
+def test_what_an_in_place_increase_would_break_is_told_of_the_count_that_is_planned() -> None:
+    def moved(planned: int, worst: int) -> dict[str, Any]:
+        each = [Overtaken(partitions=12, records=planned), Overtaken(partitions=30, records=worst)]
+        group = GroupImpact(group="ledger", unread=900, never_committed=[], overtaken=each)
+        found = impact(counts=(12, 30), groups=[group])
+        return found.model_copy(update={"findings": findings(found, 0.005)}).to_json()
+
+    def told(planned: int) -> list[str]:
+        plan = make_plan(spec(partitions=12), world(impact=moved(planned, 700)))
+        return [f.seen for f in plan.findings if f.code == "TS713"]
+
+    (said,) = told(400)
+    assert "ledger 400 of 900 unread, with 12 partitions" in said and "30 partitions" not in said
+    assert told(0) == [], "nothing would be overtaken with the planned count"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -333,6 +334,29 @@ def test_the_link_to_spark_leads_where_the_connection_says(
     assert SparkLink().get_link(task, ti_key=SimpleNamespace()) == "", "nothing has run yet"
     task.spark_ui = operator.ui
     assert SparkLink().get_link(task, ti_key=SimpleNamespace()) == link
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("Reading 4,000 offsets of a and b ...", True),
+        ("Reading 4,000 offsets of a and b: 40 s, 3 of 12 tasks of count", True),
+        ("Reading 4,000 offsets of a and b: 50 s, between two stages", True),
+        ("Reading 4,000 offsets of a and b: done in 61.2 s", True),
+        ("26/01/01 00:00:00 WARN TaskSetManager: Lost task 0.0 in stage 1.0: 5 s, retried", False),
+        ("partition 3 ends at 12", False),
+    ],
+)
+def test_the_last_line_that_says_how_far_a_job_is_is_kept_for_its_page(line: str, kept: bool) -> None:
+    from topicshift_airflow.operators.spark_submit import TopicshiftSparkHook
+
+    pushed = dict[str, str]()
+    ti = SimpleNamespace(xcom_push=lambda *, key, value: pushed.update({key: value}))
+    hook = TopicshiftSparkHook.__new__(TopicshiftSparkHook)
+    hook.listener = partial(spark._tell_progress, ti)
+    assert list(hook._listened(iter([line + "\n"]))) == [line + "\n"], "nobody else hears less"
+    assert pushed == ({"progress": line} if kept else {})
+    spark._tell_progress(SimpleNamespace(), line)  # an Airflow that does not take it ends no job
 
 
 def test_the_driver_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError
+from topicshift.core.kafka.by_hand import delete_topic, lift_all
 from topicshift.core.proof.verification import same_topic_id
 
 
@@ -28,7 +29,7 @@ def leftovers(record: Record) -> list[str]:
             f"of {source} runs again, and where it writes"
         )
     denied = [
-        f"{a['operation']} on {a['name']} for {a['principal']}"
+        dict(a)
         for row in (Row.FENCE, Row.WIDE_DENY, Row.TARGET_DENY)
         if record.in_effect(row)
         for found in [record.step(row)]
@@ -37,9 +38,11 @@ def leftovers(record: Record) -> list[str]:
     ]
     scream = record.step(Row.SCREAM_TEST)
     if scream is not None and scream.state.in_effect:
-        denied += [f"{operation} on {source} for User:*" for operation in scream.data.get("acls", ())]
+        shut = scream.data.get("acls", ())
+        denied += [{"operation": str(o), "name": source, "principal": "User:*"} for o in shut]
     if denied:
-        left.append(f"DENY bindings: {', '.join(denied)}: delete them once nobody has to be kept out")
+        named = ", ".join(f"{a['operation']} on {a['name']} for {a['principal']}" for a in denied)
+        left.append(f"DENY bindings: {named}: delete them once nobody has to be kept out: {lift_all(denied)}")
     again = record.step(Row.FENCE_AGAIN)
     if again is not None and again.state.in_effect:
         unseen, groups = again.data.get("unseen"), ", ".join(again.data.get("unseen_by", ())) or "nobody"
@@ -50,7 +53,8 @@ def leftovers(record: Record) -> list[str]:
     made = record.step(Row.CREATE_TARGET)
     ours = made is not None and made.state.in_effect and bool(made.data.get("ours"))
     if ours and not record.in_effect(Row.SWITCH_PRODUCERS):
-        left.append(f"topic {target} was made for this migration: delete it if nobody uses it")
+        made_line = f"topic {target} was made for this migration: delete it if nobody uses it"
+        left.append(f"{made_line}: {delete_topic(target)}")
     return left
 
 

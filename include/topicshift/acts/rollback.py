@@ -17,6 +17,7 @@ from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Member, View
 from topicshift.core.engine.words import MigrationState, Row, StepState, row_of
 from topicshift.core.errors import Refused, Transient
+from topicshift.core.kafka.by_hand import delete_topic, lift_all
 from topicshift.ports import Journal
 
 _OF_THE_WAY_FORWARD = (
@@ -98,11 +99,12 @@ def finish_back(ctx: MigrationContext, view: View, decision: Decision) -> None:
     shut = [view.record.step(row) for row in FENCE_ROWS]
     ends = [o.end for o in ctx.admin.offsets(target).values()]
     holds = "an unknown number of" if any(e is None for e in ends) else sum(e or 0 for e in ends)
-    left = [f"topic {target} keeps {holds} record(s): every group has read them; delete it once nobody needs them"]
+    kept_line = f"topic {target} keeps {holds} record(s): every group has read them"
+    left = [f"{kept_line}; delete it once nobody needs them: {delete_topic(target)}"]
     denied = [a for row in shut if row is not None for a in row.data.get("acls_added", ())]
     if denied:
         who = ", ".join(sorted({a["principal"] for a in denied}))
-        left.append(f"a DENY keeps {who} from writing to {target}: delete it with the topic")
+        left.append(f"a DENY keeps {who} from writing to {target}: delete it with the topic: {lift_all(denied)}")
     kept = held.step(Row.LENGTHEN_RETENTION)
     if kept is not None and kept.state.in_effect:
         put_back(ctx, held.source, kept.data)

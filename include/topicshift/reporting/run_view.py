@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from topicshift.core.drain.reasons import explain
@@ -17,6 +18,7 @@ from topicshift.core.engine.words import Ask, Row, told
 from topicshift.core.health import FILE as HEALTH
 from topicshift.core.health import SHORT_S, Health, compare
 from topicshift.core.impact.placement import placement
+from topicshift.core.page.timeline import ends_of_steps
 from topicshift.core.spec.shadows import real_name
 from topicshift.reporting.drain_charts import chart
 from topicshift.reporting.run_freeze import freezes
@@ -90,7 +92,7 @@ def build(evidence: Mapping[str, bytes]) -> View:
     view.changes, view.watched = read.changes()
     _verdict(view, proof, migration, events)
     view.left = _left(events, steps)
-    view.steps = _steps(steps)
+    view.steps = _steps(steps, when(migration.get("created_at")))
     view.participants = participants(migration, migration.get("spec") or plan.get("spec") or {}, steps)
     for name in sorted(evidence):
         if plain(name).startswith("drain_certificate") and name.endswith(".json"):
@@ -299,9 +301,15 @@ def _sum(*parts: Any) -> int | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def _steps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The journal's rows with their times, and where each lies in the run, in percent of it."""
-    times = [(when(row.get("started_at")), when(row.get("finished_at"))) for row in rows]
+def _steps(rows: Sequence[Mapping[str, Any]], claimed: datetime | None) -> list[dict[str, Any]]:
+    """The journal's rows with their times, and where each lies in the run, in percent of it.
+
+    A row that is written at the end of its step has the time of that step, as the page of the migration has it.
+    """
+    whole_steps = ends_of_steps(rows, claimed)
+    times = [
+        whole_steps.get(n) or (when(row.get("started_at")), when(row.get("finished_at"))) for n, row in enumerate(rows)
+    ]
     known = [t for pair in times for t in pair if t is not None]
     first, last = (min(known), max(known)) if known else (None, None)
     whole = max((last - first).total_seconds(), 0.001) if first and last else 1.0

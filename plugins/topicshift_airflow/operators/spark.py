@@ -14,7 +14,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
     from topicshift_airflow.operators.spark_submit import TopicshiftSparkOperator
 
 OWNER_ENV = "TOPICSHIFT_OWNER_PID"
+PROGRESS = "progress"
+"""XCom of the line by which a job has said last how far it is."""
+
+SAYS_HOW_FAR = re.compile(r"[A-Z][a-z]+ .+( \.\.\.|: \d+ s, .+|: done in [\d.]+ s)$")
+"""A line of ``topicshift_spark.progress``; those of Spark's own log begin with their time."""
+
 log = logging.getLogger("topicshift")
 
 
@@ -54,6 +62,13 @@ JOBS = {
 
 class NotNeeded(Exception):
     """What the job is for is there, or another task sees to it: this one is done. Skipped, it would skip the rest."""
+
+
+def _tell_progress(ti: Any, line: str) -> None:
+    """Keep the last line by which a job says how far it is, for the page of the migration. It proves nothing."""
+    if SAYS_HOW_FAR.match(line):
+        with suppress(Exception):  # what is only shown ends no job
+            ti.xcom_push(key=PROGRESS, value=line[:300])
 
 
 class SparkJobOperator(BaseOperator):
@@ -179,6 +194,7 @@ class SparkJobOperator(BaseOperator):
             env_vars={OWNER_ENV: str(os.getpid()), **python_path()},
         )  # fmt: skip
         self._running = operator
+        operator.listener = partial(_tell_progress, context["ti"])
 
         def run() -> None:
             ExecutorSafeguard.tracker.set(operator)  # it runs inside this task, and says so

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,6 +36,8 @@ class TopicshiftSparkHook(SparkSubmitHook):
 
     _ui = ""
     _application_id = ""
+    listener: Callable[[str], None] | None = None
+    """Told each line of the job."""
 
     def _resolve_connection(self) -> dict[str, Any]:
         try:
@@ -67,6 +69,8 @@ class TopicshiftSparkHook(SparkSubmitHook):
         for line in lines:
             if str(line).startswith(SPARK_APPLICATION):
                 self._application_id = str(line).removeprefix(SPARK_APPLICATION).strip()
+            if self.listener is not None:
+                self.listener(str(line).strip())
             yield line
 
     @property
@@ -112,6 +116,7 @@ class TopicshiftSparkOperator(SparkSubmitOperator):
                 # That script asks the first python3 of the path where Spark is, which need not be this one.
                 kwargs["env_vars"] = {"SPARK_HOME": str(Path(spec.origin).parent), **(kwargs.get("env_vars") or {})}
         super().__init__(**kwargs)
+        self.listener: Callable[[str], None] | None = None
 
     @property
     def exit_code(self) -> int | None:
@@ -131,7 +136,7 @@ class TopicshiftSparkOperator(SparkSubmitOperator):
             self._hook.on_kill()
 
     def _get_hook(self) -> SparkSubmitHook:
-        return TopicshiftSparkHook(
+        hook = TopicshiftSparkHook(
             conf=self.conf,
             conn_id=self._conn_id,
             files=self.files,
@@ -157,6 +162,8 @@ class TopicshiftSparkOperator(SparkSubmitOperator):
             yarn_queue=self._yarn_queue,
             deploy_mode=self._deploy_mode,
         )
+        hook.listener = self.listener
+        return hook
 
 
 def _family(pid: int) -> list[Any]:

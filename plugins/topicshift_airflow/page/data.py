@@ -39,6 +39,9 @@ TRAIL: Final = 50
 ANSWERS: Final = 40
 """Questions and answers that are shown, the latest ones."""
 
+JOBS: Final = {"plan": "plan.key_rehash_impact", "verify": "verify.order_proof"}
+"""The task of a step that runs a Spark job for minutes: it says how far that is."""
+
 _opened: dict[str, _Opened] = {}
 _opening = threading.Lock()
 
@@ -48,13 +51,14 @@ class _Opened:
 
     def __init__(self, url: str) -> None:
         self.snapshots = Snapshots(SqlJournal(url, create=False).overview())
-        self._usual: tuple[float, Mapping[Any, float]] | None = None
+        self._usual: tuple[float, tuple[Mapping[Any, float], int]] | None = None
 
-    def usual(self) -> Mapping[Any, float]:
-        """How long each step took in earlier migrations."""
+    def usual(self) -> tuple[Mapping[Any, float], int]:
+        """How long each step took in earlier migrations, and how many those were."""
         now = time.monotonic()
         if self._usual is None or now - self._usual[0] > USUAL_S:
-            self._usual = now, usual(self.snapshots.overview.durations(EARLIER))
+            earlier = self.snapshots.overview.durations(EARLIER)
+            self._usual = now, (usual(earlier), len(earlier))
         return self._usual[1]
 
 
@@ -152,14 +156,17 @@ def _understood(found: Shown, user: Any) -> dict[str, Any]:
             overview.latest(name, ANSWERS, PEOPLE),
             files,
             data,
-            opened.usual(),
+            *opened.usual(),
             unread,
         ),
         now,
     )
     run = _run_page(found.row.owner)
+    dag_id, _, run_id = found.row.owner.partition("/")
+    job = None if page["going_back"] else JOBS.get(page["step"])
     return {
         **page,
+        "job": {"dag_id": dag_id, "run_id": run_id, "task_id": job} if job else None,
         "run_page": run,
         "answer_page": f"{run}/required_actions",
         "orders": offered(found, page, triggerable(user), now),

@@ -38,6 +38,9 @@ COUNTED: Final = _MOVED | BROKEN_OFF | LEFT | {"step_finished", *ORDERED}
 _LATE: Final = timedelta(minutes=2)
 """Time after the end of a question at which nobody waits for its answer any more."""
 
+_SAID: Final = 400
+"""Characters of an error's message that are said."""
+
 
 @dataclass(frozen=True)
 class Need:
@@ -60,6 +63,10 @@ def need(record: Record, owner: str, events: Sequence[EventRow], now: datetime) 
     if record.at(Row.FREEZE) is StepState.UNDOING:
         return Need("itself", "producers to run on the source again")
     failed = _last_failure(events)
+    if failed is not None and lost is None and _ends_itself(record, owner, failed, now):
+        again = " once no retry is left" if _retried(failed) else ""
+        said = f"its end: {_how_failed(failed)}; nothing was changed, so its run ends it{again} and frees both topics"
+        return Need("itself", said)
     if failed is not None:
         return _failed(record, failed, lost)
     if Mark.UNDONE in marks(record).values() and not _tries_again(events):
@@ -71,9 +78,7 @@ def need(record: Record, owner: str, events: Sequence[EventRow], now: datetime) 
 
 def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
     left = len(left_of(record, events)) if record.over else 0
-    more = (
-        f"; left to do by hand: {left} thing{'s' if left > 1 else ''}, named by its page and its status" if left else ""
-    )
+    more = f"; left to do by hand: {left} thing{'s' if left > 1 else ''}" if left else ""
     if record.state is MigrationState.RETIRED:
         return Need("nobody", "nothing: the source is retired")
     if record.state is MigrationState.ROLLED_BACK:
@@ -87,7 +92,12 @@ def _ended(record: Record, events: Sequence[EventRow]) -> Need | None:
     closed = _last(events, "closed", frozenset({"reopened"}))
     if closed is not None:
         return Need("nobody", f"nothing: {closed.actor} closed it at {closed.at}: {closed.data.get('reason')}{more}")
-    return Need("nobody", "nothing: it failed before anything was changed")
+    failed = _last_failure(events)
+    why = f": {_how_failed(failed)}" if failed is not None else "; the log of its run says why"
+    return Need(
+        "nobody",
+        f"nothing: it failed before anything was changed{why}. Mend that, then begin again: its topics are free",
+    )
 
 
 def _rolled_back(events: Sequence[EventRow]) -> str:
@@ -124,11 +134,32 @@ def _to_answer(record: Record, lost: EventRow | None, now: datetime) -> Need:
     return Need("person", f"a person to answer: {subjects}{until}")
 
 
+def _how_failed(failed: EventRow) -> str:
+    """The step, the kind of error and its message, in one line that fits a page."""
+    said = failed.data
+    text = " ".join(str(said.get("message") or "").split())
+    short = text if len(text) <= _SAID else f"{text[: _SAID - 3]}..."
+    return f"{said.get('task')} failed with {said.get('error')}" + (f" ({short})" if short else "")
+
+
+def _retried(failed: EventRow) -> bool:
+    """Whether a task that failed so is tried again by Airflow; not known of an error that is not ours: it may be."""
+    kind = getattr(errors, str(failed.data.get("error")), None)
+    return bool(getattr(kind, "retryable", kind is None))
+
+
+def _ends_itself(record: Record, owner: str, failed: EventRow, now: datetime) -> bool:
+    """Whether the run of a migration that has changed nothing is about to end it, as each run in Airflow does."""
+    if record.state is not MigrationState.OPEN or record.active or not owner.startswith("topic_migration"):
+        return False
+    by_hand = str(failed.data.get("task", "")).startswith("topicshift ")
+    return not by_hand and now - datetime.fromisoformat(failed.at) < _LATE
+
+
 def _failed(record: Record, failed: EventRow, lost: EventRow | None) -> Need:
     said = failed.data
     what = f"{said.get('task')} failed with {said.get('error')} at {failed.at[:16].replace('T', ' ')} UTC"
-    kind = getattr(errors, str(said.get("error")), None)
-    again = getattr(kind, "retryable", kind is None) and lost is None
+    again = _retried(failed) and lost is None
     back = "; producers were put back on the source" if Mark.UNDONE in marks(record).values() else ""
     return Need("person", f"a person{' or a retry' if again else ''}: {what}{back}; {_way_on(record, lost)}")
 

@@ -320,19 +320,28 @@ def _skew(impact: Impact) -> Iterator[Finding]:
         )
 
 
-def _in_place(impact: Impact) -> Iterator[Finding]:
-    """One finding for all groups: there can be hundreds, and the report has a row for each."""
+def in_place(impact: Impact, partitions: int) -> Finding | None:
+    """TS713 of this count alone, as a plan has it; None where no record would be overtaken with it."""
+    return next(_in_place(impact, partitions), None)
+
+
+def _in_place(impact: Impact, partitions: int | None = None) -> Iterator[Finding]:
+    """One finding for all groups: there can be hundreds, and the report has a row for each.
+
+    Of the worst count that was measured, or of one.
+    """
     behind = []
     for group in impact.groups:
-        worst = max(group.overtaken, key=lambda o: o.records, default=None)
+        counted = [o for o in group.overtaken if partitions in (None, o.partitions)]
+        worst = max(counted, key=lambda o: o.records, default=None)
         if worst is not None and worst.records:
             behind.append((worst.records, worst.partitions, group))
     if not behind:
         return
     behind.sort(key=lambda b: (-b[0], b[2].group))
     named = "; ".join(
-        f"{group.group} {records:,} of {group.unread:,} unread, with {partitions} partitions"
-        for records, partitions, group in behind[:GROUPS_NAMED]
+        f"{group.group} {records:,} of {group.unread:,} unread, with {count} partitions"
+        for records, count, group in behind[:GROUPS_NAMED]
     )
     more = f"; and {len(behind) - GROUPS_NAMED} groups more" if len(behind) > GROUPS_NAMED else ""
     yield _find(

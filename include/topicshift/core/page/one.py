@@ -39,7 +39,7 @@ class Sources:
 
     ``acts``: the latest events of this kind, newest first; ``people``: questions and answers likewise. ``files``: names
     of all evidence, ``data``: the content of what the page reads. ``usual``: how long each step took in earlier
-    migrations, in seconds. ``unread``: what could not be read, in words.
+    migrations, in seconds, and ``usual_of`` how many those were. ``unread``: what could not be read, in words.
     """
 
     found: Shown
@@ -48,6 +48,7 @@ class Sources:
     files: Sequence[str] = ()
     data: Mapping[str, bytes] = field(default_factory=dict)
     usual: Mapping[Step, float] = field(default_factory=dict)
+    usual_of: int = 0
     unread: Sequence[str] = ()
 
 
@@ -74,6 +75,7 @@ def one(sources: Sources, now: datetime) -> dict[str, Any]:
         "plan_hash": row.plan_hash,
         "epoch": row.epoch,
         "timeline": timeline(record, found.steps, row.created_at, sources.usual, over or now),
+        "usual_of": sources.usual_of,
         "signals": [_aged(asdict(s), "at", now) for s in signals(record, looked, people, drains, gate)],
         "freeze": _freeze(found, made["freeze"]),
         "freezes": freezes_seen(found.steps, now),
@@ -131,7 +133,11 @@ def _freeze(found: Shown, freeze: Mapping[str, Any] | None) -> dict[str, Any] | 
 def _questions(record: Record) -> list[dict[str, Any]]:
     prefix = f"{Row.QUESTION.value}:"
     return [
-        {"ask": name.removeprefix(prefix), **{k: row.data.get(k) for k in ("subject", "asked_at", "until")}}
+        {
+            "ask": name.removeprefix(prefix),
+            **{k: row.data.get(k) for k in ("subject", "asked_at", "until")},
+            "first": first.get("name") if isinstance(first := row.data.get("first"), Mapping) else None,
+        }
         for row in open_questions(record)
         for name in [next(n for n, r in record.steps.items() if r is row)]
     ]

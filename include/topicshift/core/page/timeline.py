@@ -62,6 +62,37 @@ def spans(rows: Sequence[StepRow]) -> dict[Step, Span]:
     return out
 
 
+_AT_THE_END = {Row.CHECK.value: Step.PLAN, Row.CERTIFICATE.value: Step.DRAIN, Row.ORDER_PROOF.value: Step.VERIFY}
+"""Rows that are written when the work of their step is over: their own times say nothing of how long it took."""
+
+
+def ends_of_steps(rows: Sequence[Mapping[str, Any]], claimed: datetime | None) -> dict[int, tuple[datetime, datetime]]:
+    """When the steps of such rows began and ended, by the place of the row; only what is known.
+
+    ``rows`` are those of the journal as plain values, ``claimed`` when the migration was.
+    """
+    ways = dict[str, list[tuple[int, StepRow]]]()
+    for n, row in enumerate(rows):
+        name = str(row.get("step"))
+        began, ended = row.get("started_at"), row.get("finished_at")
+        made = StepRow(name, str(row.get("state")), 0, {}, str(began), None if ended is None else str(ended))
+        ways.setdefault(name.removesuffix(plain_name(name)), []).append((n, made))
+    out = dict[int, tuple[datetime, datetime]]()
+    for way, all_ in ways.items():
+        try:
+            found = spans([own for _, own in all_])
+        except (TypeError, ValueError):
+            continue  # times of another version, or none: they stand as they are
+        for n, own in all_:
+            step = _AT_THE_END.get(plain_name(own.step).partition(":")[0])
+            began_at, ended_at = found.get(step, (None, None)) if step is not None else (None, None)
+            if step is Step.PLAN and not way and claimed is not None:
+                began_at = claimed
+            if began_at is not None and ended_at is not None and began_at <= ended_at:
+                out[n] = (began_at, ended_at)
+    return out
+
+
 def _known(at: datetime | None) -> float:
     return at.timestamp() if at is not None else float("inf")
 

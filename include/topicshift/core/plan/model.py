@@ -151,7 +151,7 @@ def make_plan(spec: Spec, snapshot: Snapshot, *, target: str | None = None) -> P
     )
     shape = shape_of(spec, snapshot, name)
     facts = Facts(spec, snapshot, shape)
-    findings = sort_findings([*run_checks(facts), *_from_impact(snapshot)])
+    findings = sort_findings([*run_checks(facts), *_from_impact(snapshot, shape.partitions)])
     source = _source_facts(snapshot.source) if snapshot.source else None
     resolved = spec.model_copy(
         update={"target": name, **({"partitions": shape.partitions} if shape.partitions is not None else {})}
@@ -271,19 +271,38 @@ def _readers(facts: Facts) -> dict[str, str]:
     return dict(found.readers)
 
 
-def _from_impact(snapshot: Snapshot) -> list[Finding]:
-    """The findings that the impact report brings along. One that cannot be read as a finding is an error itself."""
-    out = []
+def _from_impact(snapshot: Snapshot, partitions: int | None) -> list[Finding]:
+    """The findings that the impact report brings along. One that cannot be read as a finding is an error itself.
+
+    What it says of in-place increases is said of ``partitions``, the count that is planned.
+    """
+    out = list[Finding]()
     for raw in (snapshot.impact or {}).get("findings", []):
         try:
             finding = Finding.model_validate(raw)
             if finding.code not in _SAID_BY_THE_PLAN:
-                out.append(finding)
+                out += _of_count(finding, snapshot.impact, partitions)
         except ValidationError as err:
             seen = f"a finding in it cannot be read: {err.error_count()} fields are wrong."
             do = "Make the report again with this version."
             out.append(TS501.error("impact.json", seen, "It may be one that blocks.", do, unknown=True))
     return out
+
+
+def _of_count(finding: Finding, impact: Any, partitions: int | None) -> list[Finding]:
+    from topicshift.core.impact.findings import in_place
+    from topicshift.core.impact.report import Impact
+
+    if finding.code != "TS713" or partitions is None:
+        return [finding]
+    try:
+        read = Impact.model_validate(impact)
+    except ValidationError:
+        return [finding]  # of another version: each count stands beside its figures
+    if not any(o.partitions == partitions for g in read.groups for o in g.overtaken):
+        return [finding]
+    of_it = in_place(read, partitions)
+    return [of_it] if of_it is not None else []
 
 
 def _hash(plan: Plan) -> str:

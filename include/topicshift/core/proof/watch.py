@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from topicshift.core.findings import Code, Finding, Level
+from topicshift.core.kafka.by_hand import lift_deny
 from topicshift.core.kafka.cluster import (
     Acl,
     ActiveProducer,
@@ -151,13 +152,9 @@ def missing(source: str) -> Sighting:
 def shut_again(acls: Iterable[Acl]) -> Iterator[Sighting]:
     """DENY bindings that are in force although they had been lifted, each with the command that lifts it."""
     for acl in acls:
-        operation = acl.operation.capitalize()
         seen = f"DENY {acl.operation} for {acl.principal} is in force, although this migration had lifted it."
         why = "A request of it may have taken effect late. Whoever it names is refused, and no run is left to lift it."
-        do = (
-            "Ask whether somebody wants it; else: kafka-acls.sh --bootstrap-server BROKERS --remove --force "
-            f"--topic {acl.name} --deny-principal '{acl.principal}' --operation {operation}"
-        )
+        do = f"Ask whether somebody wants it; else: {lift_deny(acl.name, acl.principal, [acl.operation])}"
         yield Sighting.of(TS615.error(acl.name, seen, why, do), f"{acl.operation} {acl.principal}")
 
 

@@ -87,6 +87,7 @@
       tick();
       showLooks();
       showRun();
+      showJob();
     } catch (error) {
       stale(error instanceof TypeError ? "the server does not answer" : error.message);
     }
@@ -134,7 +135,10 @@
     try { return (await api(`${at}/taskInstances/${task}/xcomEntries/${key}`)).value; } catch { return null; }
   };
   const BEGINS = /^topic_migration/, OPENS = "plan.read_spec"; // the DAGs that migrate, and their first task
-  const parsed = (value) => (typeof value === "string" ? JSON.parse(value) : value);
+  const parsed = (value) => {
+    if (typeof value !== "string") return value;
+    try { return JSON.parse(value); } catch { return value; }
+  };
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
   const give = async (form, onlySay) => {
@@ -325,6 +329,17 @@
     } catch { place.replaceChildren(); }
   };
   showRun();
+
+  // How far the Spark job of this step is, by the last line that it has said.
+  const showJob = async () => {
+    const place = main.querySelector("[data-job]");
+    if (!place) return;
+    const { job, dag, run } = place.dataset;
+    const said = await xcom(`dags/${encodeURIComponent(dag)}/dagRuns/${encodeURIComponent(run)}`, "progress", job);
+    place.hidden = !said;
+    place.textContent = said ? `Spark: ${parsed(said)}` : "";
+  };
+  showJob();
 
   const earlier = async (button) => {
     const { earlier: before, from } = button.dataset;
