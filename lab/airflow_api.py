@@ -60,17 +60,17 @@ class AirflowApi:
             raise AirflowError(answer.status_code, f"log-in of {self.user} was refused ({answer.status_code})")
         return str(answer.json()["access_token"])
 
-    def request(self, method: str, path: str, **kwargs: Any) -> Any:
+    def request(self, method: str, path: str, *, idempotent: bool = False, **kwargs: Any) -> Any:
         """One request to ``/api/v2`` + path; the decoded JSON answer (None where it is empty).
 
-        A server that is overloaded (SQLite: "Database error") may have done what it answers 500 to. So only reading is
-        tried again here; :meth:`trigger` does so by the id of its run.
+        A server that is overloaded (SQLite: "Database error") may have done what it answers 500 to. So only reading,
+        and what is ``idempotent``, is tried again here; :meth:`trigger` does so by the id of its run.
 
         Raises:
             AirflowError: any answer that is not 2xx.
             httpx.HTTPError: no answer at all.
         """
-        for pause in (*PAUSES_S, None) if method == "GET" else (None,):
+        for pause in (*PAUSES_S, None) if idempotent or method == "GET" else (None,):
             try:
                 return self._once(method, path, **kwargs)
             except (AirflowError, httpx.TransportError) as error:
@@ -119,7 +119,7 @@ class AirflowApi:
 
     def set_paused(self, dag_id: str, paused: bool) -> None:
         """Pause or unpause a DAG."""
-        self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
+        self.request("PATCH", f"/dags/{dag_id}", idempotent=True, json={"is_paused": paused})
 
     def unpause(self, dag_id: str) -> None:
         """Unpause a DAG."""

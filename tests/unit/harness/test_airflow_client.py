@@ -92,3 +92,9 @@ def test_only_reading_is_tried_again_elsewhere(api: AirflowApi, server: Server) 
     with pytest.raises(AirflowError, match="500"):
         api.clear("topic_migration", "mine", ["fence"])
     assert server.asked == ["GET", "GET", "POST"]
+
+
+def test_a_dag_is_unpaused_by_a_server_that_is_busy_at_first(api: AirflowApi, server: Server) -> None:
+    server.faults = [BUSY, httpx.ReadTimeout("late")]
+    api.set_paused("topic_migration", False)
+    assert server.asked == ["PATCH"] * 3
