@@ -530,6 +530,20 @@ KEPT: dict[str, Scenario] = {
             Mood(6.218279728644619),
         ),
     ),
+    "the route's record is lost just after a group was released, before anybody has obeyed it": Scenario(
+        12523,
+        Shape("producers_first", instances=(1, 2), members=(2, 1), resets=("latest",), budget_s=30),
+        (Fault("kill", "journal", "*", 88),),
+        (Hand("route_gone", 0.0, "switch_consumer:g0"), Hand("marked_success", 24.17220155209362)),
+        (
+            Mood(2.0237403001488437),
+            Mood(2.1228758166945263),
+            Mood(5.413051463639402),
+            Mood(7.576998102132252),
+            Mood(5.6846743988423),
+            Mood(1.576642070153785),
+        ),
+    ),
     "a super user writes between the last look at the source and the end": Scenario(
         8722,
         Shape(

@@ -77,6 +77,7 @@ class RouteController:
     def __init__(self, store: RouteRecords, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
+        self._known: dict[str, Route] = {}
 
     # ------------------------------------------------------------------------------------------------ before
 
@@ -177,6 +178,8 @@ class RouteController:
     def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
         routes, bad = self._store.read_all()
         logical, route = find_route(routes, ctx.source, ctx.target, ctx.migration)
+        if route is not None:
+            self._known[logical] = route
         if bad:  # only what may concern this source: another topic's bad record is that topic's fault
             near = {a.logical for a in self._store.all_acks()[0] if a.topic in (ctx.source, ctx.target)}
             for name in sorted(bad.keys() & {*near, logical, ctx.source}):
@@ -185,6 +188,12 @@ class RouteController:
                     f"Write it anew with `topicshift route set --topic {name}`, or upgrade."
                 )
         return logical, route
+
+    def _lost(self, logical: str, acked: int) -> Route | None:
+        """The newest record that this controller has read or written, where none is there any more: somebody may be
+        about to obey it. None where others have obeyed a newer one."""
+        known = self._known.get(logical)
+        return known if known is not None and known.epoch >= acked else None
 
     def _change(self, ctx: ControlContext, decide: Callable[[Route | None, Act], Route | None]) -> Route | None:
         for attempt in range(_TRIES):
@@ -201,7 +210,11 @@ class RouteController:
                 None if left is None else int(left.total_seconds() * 1000),
                 acked,
             )
-            base = route or remembered(logical, ctx.source, self._live(logical), ctx.producers_on)
+            base = (
+                route
+                or self._lost(logical, acked)
+                or remembered(logical, ctx.source, self._live(logical), ctx.producers_on)
+            )
             wanted = decide(base, act)
             if wanted is None and route is None and base is not None:
                 wanted = anew(base, act)  # it holds by what clients obey alone; whoever starts now would not know it
@@ -209,9 +222,9 @@ class RouteController:
                 return None
             ctx.still()
             try:
-                return self._store.write(
-                    wanted, route.epoch if route else None, within_s=seconds_to_point(route, wanted, act)
-                )
+                within_s = seconds_to_point(route, wanted, act)
+                self._known[logical] = self._store.write(wanted, route.epoch if route else None, within_s=within_s)
+                return self._known[logical]
             except OwnershipLost:
                 raise
             except Refused:
