@@ -133,7 +133,7 @@ def test_pods_go_on_after_an_abort_and_are_moved_and_nothing_is_lost(stack: Stac
     aborted_then_moved(stack, Crates(stack, shop, "crates"))
 
 
-class Parcels(Crates):
+class Satchels(Crates):
     """Besides, an application that reads the topic and writes it, with a variable for each."""
 
     dag = "topic_migration_producers_first"
@@ -177,9 +177,9 @@ def test_an_application_in_two_roles_goes_on_after_an_abort_and_is_moved_and_not
     stack: Stack, shop: Namespace
 ) -> None:
     """It writes to the target while its group still reads the source, and reads there what it wrote itself."""
-    parcels = Parcels(stack, shop, "parcels")
-    aborted_then_moved(stack, parcels)
-    assert {topic for _, _, topic in parcels.wrote()} == {"parcels", "parcels-v2"}
+    satchels = Satchels(stack, shop, "satchels")
+    aborted_then_moved(stack, satchels)
+    assert {topic for _, _, topic in satchels.wrote()} == {"satchels", "satchels-v2"}
 
 
 def test_a_pod_that_does_not_end_ends_the_run_with_everything_as_before(stack: Stack, shop: Namespace) -> None:

@@ -17,15 +17,20 @@ CONSTANTS = {"TOPIC", "GROUP", "LEDGER", "ARCHIVE"}
 def _made(file: Path) -> list[str]:
     """Names of topics and groups: in each ``Topic(stack, "name", "group")`` of a file, and of its ``Applications``."""
     tree = ast.parse(file.read_text())
-    kinds = {c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef) and any(map(_of_a_kind, c.bases))}
+    kinds = _kinds(tree)
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     told = [a for c in calls if c.func.id in {"Topic", *kinds} for a in c.args]  # type: ignore[attr-defined]
     constants = {v for n in tree.body if isinstance(n, ast.Assign) for v in _named(n) if kinds}
     return [a.value for a in told if isinstance(a, ast.Constant) and isinstance(a.value, str)] + sorted(constants)
 
 
-def _of_a_kind(base: ast.expr) -> bool:
-    return isinstance(base, ast.Name) and base.id == "Applications"
+def _kinds(tree: ast.Module) -> set[str]:
+    """Classes of applications, and what is derived from them."""
+    found = {"Applications"}
+    for c in tree.body:  # a class stands after those that it is derived from
+        if isinstance(c, ast.ClassDef) and any(isinstance(base, ast.Name) and base.id in found for base in c.bases):
+            found.add(c.name)
+    return found - {"Applications"}
 
 
 def _named(assign: ast.Assign) -> list[str]:
