@@ -26,10 +26,10 @@ def test_what_an_answer_is_for_says_nothing_of_what_is_not_given() -> None:
 
 
 def test_the_gate_says_which_bound_it_wants_and_what_a_rate_without_end_means() -> None:
-    group = {"group": "g", "lag": 102.0, "seconds_left": None}
+    group = {"group": "g", "lag": 102.0, "seconds_left": None, "series": [(0.0, 100.0), (60.0, 102.0)]}
     (row,) = _gate({"at": datetime.now(UTC), "wanted_s": 30.0, "groups": [group], "waits": []})
     assert row.wanted == "drained in 30 s at most, 25% of the freeze budget"
-    assert row.observed == "102 offsets behind, and at this rate it never comes to the end"
+    assert row.observed == "102 offsets behind, and its commits did not move between the last two looks"
 
 
 def test_an_empty_list_counts_in_words() -> None:

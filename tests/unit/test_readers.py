@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk import Connection
@@ -110,7 +111,7 @@ def test_a_task_refuses_a_spec_that_would_make_it_read_elsewhere_before_anything
     monkeypatch.setenv("TOPICSHIFT_READER_LOCATIONS", f"s3://elsewhere {tmp_path}" if listed else "")
     monkeypatch.setattr("topicshift_airflow.operators.open.journal", _next_act)
     with pytest.raises(_Asked if listed else AirflowFailException) as told:
-        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec})
+        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec, "ti": Mock()})
     assert listed or f"location of enrich: {location} may not be opened" in str(told.value)
 
 
@@ -127,7 +128,7 @@ def test_the_places_of_the_policy_stand_before_those_of_the_environment(
     spec = {**SPEC, "readers": [{"name": "enrich", "kind": "spark_checkpoint", "location": location}]}
     monkeypatch.setattr("topicshift_airflow.operators.open.journal", _next_act)
     with pytest.raises(_Asked if listed else AirflowFailException) as told:
-        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec})
+        OpenMigration(task_id="read_spec", cutover=Cutover.DRAIN_FIRST).execute({"params": spec, "ti": Mock()})
     assert listed or f"{location} may not be opened" in str(told.value)
 
 
