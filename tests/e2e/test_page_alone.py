@@ -98,14 +98,19 @@ def test_a_draft_begins_a_migration_with_its_values(page: Page, site: Served) ->
     )
 
 
+def migrated(page: Page, site: Served) -> Locator:
+    """A migration is begun from the draft of clicks; what *Start* says of it since."""
+    found = dialog(opened(page, site, "start"), "Migrate clicks")
+    found.get_by_role("button", name="Begin").click()
+    found.get_by_role("button", name="Close").click()
+    return page.locator("#begun")
+
+
 def test_a_migration_that_was_refused_says_so_where_it_was_begun_and_on_the_tab_of_its_run(
     page: Page, site: Served
 ) -> None:
     site.state, site.looked = "failed", {"plan.read_spec/said": {"cannot": "clicks is held by x.", "again": False}}
-    found = dialog(opened(page, site, "start"), "Migrate clicks")
-    found.get_by_role("button", name="Begin").click()
-    found.get_by_role("button", name="Close").click()
-    begun = page.locator("#begun")
+    begun = migrated(page, site)
     expect(begun).to_contain_text("The migration of clicks was refused: clicks is held by x.")
     begun.get_by_role("link", name="Its migration").click()
     expect(page.locator("#main")).to_contain_text("It was refused: clicks is held by x.")
@@ -116,10 +121,7 @@ def test_a_migration_that_was_refused_says_so_where_it_was_begun_and_on_the_tab_
 
 def test_a_migration_that_was_begun_leads_to_its_page(page: Page, site: Served) -> None:
     site.state, site.looked = "running", {"plan.read_spec/migration": {"id": site.ids["frozen"]}}
-    found = dialog(opened(page, site, "start"), "Migrate clicks")
-    found.get_by_role("button", name="Begin").click()
-    found.get_by_role("button", name="Close").click()
-    begun = page.locator("#begun")
+    begun = migrated(page, site)
     expect(begun).to_contain_text("The migration of clicks goes on: its page says how far it is.")
     begun.get_by_role("link", name="Its migration").click()
     expect(page).to_have_url(f"{site.url}/topicshift/migrations/{site.ids['frozen']}")

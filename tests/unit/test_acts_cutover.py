@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.world import SOURCE, TARGET, Killed, World, at_call
 
 from topicshift.acts.advance import Done
 from topicshift.acts.close import close
@@ -134,17 +134,6 @@ def test_a_second_advancer_waits_while_another_acts_and_takes_over_when_its_time
     w.advanced()
     is_done(w)
     assert w.events("seat_taken_over")[0]["from_holder"] == "elsewhere"
-
-
-def at_call(w: World, method: str, act: Any, *, when: Any = lambda: True) -> None:
-    """Do something once, just before the cluster is asked this."""
-
-    def look(called: str) -> None:
-        if called == method and when():
-            w.cluster.on_call = None
-            act()
-
-    w.cluster.on_call = look
 
 
 def test_an_advancer_looks_again_where_a_dead_ones_seat_was_taken_over_during_its_look() -> None:

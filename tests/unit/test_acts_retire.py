@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.world import SOURCE, World
+from tests.unit.world import SOURCE, World, at_call
 
 from topicshift.acts.fence import scream_acls
 from topicshift.acts.retire import readers
@@ -169,17 +169,17 @@ def test_another_topic_under_the_same_name_is_not_deleted() -> None:
     assert w.cluster.topic(SOURCE) is not None
 
 
+def made_again(w: World) -> None:
+    """Somebody deletes the source and makes it again."""
+    w.cluster.delete_topic(SOURCE)
+    w.cluster.create_topic(SOURCE, 1, 1, {})
+
+
 def test_a_topic_that_is_swapped_between_look_and_act_is_not_deleted() -> None:
     w = done()
     w.clock.advance((screaming(w) - w.clock.now()).total_seconds())
 
-    def meanwhile(method: str) -> None:
-        if method == "topic" and w.state(Row.DELETE_SOURCE) == "intended":
-            w.cluster.on_call = None
-            w.cluster.delete_topic(SOURCE)
-            w.cluster.create_topic(SOURCE, 1, 1, {})
-
-    w.cluster.on_call = meanwhile
+    at_call(w, "topic", lambda: made_again(w), when=lambda: w.state(Row.DELETE_SOURCE) == "intended")
     with pytest.raises(Refused, match="another topic by now"):
         w.advance(wanted="retire")
     assert w.cluster.topic(SOURCE) is not None
@@ -189,12 +189,7 @@ def test_a_record_that_comes_between_the_decision_and_the_deletion_keeps_the_sou
     w = done()
     w.clock.advance((screaming(w) - w.clock.now()).total_seconds())
 
-    def meanwhile(method: str) -> None:
-        if method == "topic" and w.state(Row.DELETE_SOURCE) == "intended":
-            w.cluster.on_call = None
-            w.write()
-
-    w.cluster.on_call = meanwhile
+    at_call(w, "topic", w.write, when=lambda: w.state(Row.DELETE_SOURCE) == "intended")
     with pytest.raises(PreflightFailed, match=r"TS603.*payments\[0\] \+1"):
         w.advance(wanted="retire")
     assert w.cluster.topic(SOURCE) is not None
@@ -204,13 +199,7 @@ def test_a_topic_that_is_swapped_between_the_last_look_and_the_request_is_not_de
     w = done()
     w.clock.advance((screaming(w) - w.clock.now()).total_seconds())
 
-    def meanwhile(method: str) -> None:
-        if method == "delete_topic":
-            w.cluster.on_call = None
-            w.cluster.delete_topic(SOURCE)
-            w.cluster.create_topic(SOURCE, 1, 1, {})
-
-    w.cluster.on_call = meanwhile
+    at_call(w, "delete_topic", lambda: made_again(w))
     with pytest.raises(NotFound, match="with id"):
         w.advance(wanted="retire")
     with pytest.raises(PreflightFailed, match="TS602"):
@@ -240,16 +229,14 @@ def test_the_scream_test_denies_everybody_and_its_inverse_removes_exactly_that()
 def test_a_deny_that_is_sent_after_the_scream_test_is_over_is_taken_back() -> None:
     w = done()
 
-    def sleeps(method: str) -> None:
-        if method == "create_acls":
-            w.cluster.on_call = None
-            w.clock.advance(263)
-            w.cluster.delete_topic(SOURCE)
-            w.journal.take_over(w.claim.migration_id, "topic_retirement/hand")
-            w.advanced(wanted="retire")
-            assert state(w) == ("retired", False)
+    def sleeps() -> None:
+        w.clock.advance(263)
+        w.cluster.delete_topic(SOURCE)
+        w.journal.take_over(w.claim.migration_id, "topic_retirement/hand")
+        w.advanced(wanted="retire")
+        assert state(w) == ("retired", False)
 
-    w.cluster.on_call = sleeps
+    at_call(w, "create_acls", sleeps)
     w.advance(wanted="retire", patience_s=0.0)
     assert not screams(w) and w.acls() == w.before
     assert any("was over before everybody was denied" in line for line in w.said)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.world import SOURCE, TARGET, Killed, World
+from tests.unit.world import SOURCE, TARGET, Killed, World, at_call
 
 from topicshift.acts.close import close
 from topicshift.core.engine.words import Ask, Row, Step
@@ -184,13 +184,11 @@ def test_a_target_that_is_swapped_between_the_last_look_and_the_request_is_not_d
     w = World()
     made(w)
 
-    def meanwhile(method: str) -> None:
-        if method == "delete_topic":
-            w.cluster.on_call = None
-            w.cluster.delete_topic(TARGET)
-            w.cluster.create_topic(TARGET, 6, 1, {})
+    def made_again() -> None:
+        w.cluster.delete_topic(TARGET)
+        w.cluster.create_topic(TARGET, 6, 1, {})
 
-    w.cluster.on_call = meanwhile
+    at_call(w, "delete_topic", made_again)
     with pytest.raises(NotFound, match="with id"):
         w.advanced(wanted="rollback")
     assert w.cluster.topic(TARGET) is not None

@@ -13,6 +13,7 @@ from topicshift.acts.advance import Done
 from topicshift.acts.close import close
 from topicshift.core.engine.words import READ_ONLY_ROWS, Act, Row, Step, StepState
 from topicshift.core.errors import Refused, Transient
+from topicshift.core.kafka.cluster import PartitionOffsets
 from topicshift.core.spec.model import Cutover
 from topicshift.ports import Claim
 
@@ -250,3 +251,16 @@ def test_close_names_no_record_where_producers_are_on_the_source_again() -> None
     product.advanced(wanted="resume")
     product.write(SOURCE, 1, 2)
     assert not [line for line in close(product.context(), "x")["left"] if "after its fence" in line]
+
+
+def test_close_takes_no_partition_that_cannot_be_read_for_one_that_was_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    product = Product()
+    product.advanced(until=Step.SWITCH_PRODUCERS)
+    product.write(SOURCE, 1, 2)
+    seen = {**product.cluster.offsets(SOURCE), 0: PartitionOffsets(0, None, None, "no leader")}
+    monkeypatch.setattr(product.cluster, "offsets", lambda topic: seen)
+    unread, late = [line for line in close(product.context(), "x")["left"] if "after its fence" in line]
+    assert "cannot be told (partitions [0] cannot be read)" in unread
+    assert f"({SOURCE}[1] ends at 12, fence 10)" in late

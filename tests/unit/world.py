@@ -398,3 +398,14 @@ def _quietly(cluster: FakeCluster, topic: str) -> Mapping[int, Any]:
     finally:
         cluster.on_call = held
         cluster.calls.pop()
+
+
+def at_call(w: World, method: str, act: Any, *, when: Any = lambda: True) -> None:
+    """Do something once, just before the cluster is asked this."""
+
+    def look(called: str) -> None:
+        if called == method and when():
+            w.cluster.on_call = None
+            act()
+
+    w.cluster.on_call = look

@@ -7,12 +7,14 @@ from typing import Any
 
 from topicshift.acts.before import tell_restored
 from topicshift.acts.context import MigrationContext
+from topicshift.acts.fence import scream_acls
 from topicshift.acts.rehearse import remove_shadow
 from topicshift.acts.retention import put_back
 from topicshift.core.engine.mirror import named_on
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.words import MigrationState, Row, StepState
 from topicshift.core.errors import Refused, TopicshiftError
+from topicshift.core.fence.point import ends_elsewhere
 from topicshift.core.kafka.by_hand import delete_topic, lift_all
 from topicshift.core.proof.verification import same_topic_id
 
@@ -38,8 +40,7 @@ def leftovers(record: Record) -> list[str]:
     ]
     scream = record.step(Row.SCREAM_TEST)
     if scream is not None and scream.state.in_effect:
-        shut = scream.data.get("acls", ())
-        denied += [{"operation": str(o), "name": source, "principal": "User:*"} for o in shut]
+        denied += [vars(acl) for acl in scream_acls(source, scream.data.get("acls", ()))]
     if denied:
         named = ", ".join(f"{a['operation']} on {a['name']} for {a['principal']}" for a in denied)
         left.append(f"DENY bindings: {named}: delete them once nobody has to be kept out: {lift_all(denied)}")
@@ -222,15 +223,19 @@ def _late_records(ctx: MigrationContext, way: Record) -> list[str]:
             return []  # said where the topics are compared with what was there before
         seen = ctx.admin.offsets(way.source)
     except TopicshiftError as error:
-        return [f"whether records came to {way.source} after its fence cannot be told ({error}): compare its ends"]
-    ends = {p: seen[p].end if p in seen else None for p in fence.fence_offsets}
-    late = [f"{way.source}[{p}] ends at {ends[p]}, fence {o}" for p, o in fence.fence_offsets.items() if ends[p] != o]
-    if not late:
-        return []
-    return [
-        f"records came to {way.source} after its fence ({', '.join(late)}): groups that read {way.target} never see "
-        "them. Carry over what is missing"
-    ]
+        return [_not_told(way, error)]
+    unread, late = ends_elsewhere(way.source, fence.fence_offsets, seen)
+    left = [_not_told(way, f"partitions {unread} cannot be read")] if unread else []
+    if late:
+        left.append(
+            f"records came to {way.source} after its fence ({', '.join(late)}): groups that read {way.target} never "
+            "see them. Carry over what is missing"
+        )
+    return left
+
+
+def _not_told(way: Record, why: object) -> str:
+    return f"whether records came to {way.source} after its fence cannot be told ({why}): compare its ends"
 
 
 def _restore_retention(ctx: MigrationContext, record: Record) -> list[str]:

@@ -11,7 +11,7 @@ from topicshift.acts.context import MigrationContext
 from topicshift.acts.planning import accepted_plan
 from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
-from topicshift.core.engine.view import Record, View
+from topicshift.core.engine.view import Record, StepRecord, View
 from topicshift.core.engine.words import Ask, Row, StepState, plain_name
 from topicshift.core.errors import Transient
 from topicshift.core.fence.acls import (
@@ -102,20 +102,25 @@ def _route_producer(state: ParticipantState) -> RouteProducer:
 def late_denies(record: Record, acls: Iterable[Acl], topic: str) -> list[Acl]:
     """Bindings that are in force although this migration had lifted them: a request was late with them."""
     rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY, Row.FIRST_DENY)]
-    lifted = {a for row in rows if row is not None and not row.state.in_effect for a in added_by(row.data)}
-    held = {a for row in rows if row is not None and row.state.in_effect for a in added_by(row.data)}
-    return sorted(a for a in (lifted - held).intersection(acls) if a.name == topic)
+    lifted = _lifted((row, added_by(row.data)) for row in rows if row is not None)
+    return sorted(a for a in lifted.intersection(acls) if a.name == topic)
 
 
 def lifted_denies(record: Record) -> set[Acl]:
     """Every DENY binding that this migration has set on any of its ways and lifted, the scream test's too."""
+    rows = [(plain_name(name), row) for name, row in record.steps.items()]
+    denies = [(row, added_by(row.data)) for step, row in rows if step in _DENIES]
+    screams = [
+        (row, scream_acls(record.source, row.data.get("acls", ()))) for step, row in rows if step == Row.SCREAM_TEST
+    ]
+    return _lifted([*denies, *screams])
+
+
+def _lifted(set_by: Iterable[tuple[StepRecord, Iterable[Acl]]]) -> set[Acl]:
+    """Bindings of rows that are in effect no more, but for those that another row holds."""
     lifted, held = set[Acl](), set[Acl]()
-    for name, row in record.steps.items():
-        step = plain_name(name)
-        if step in _DENIES:
-            (held if row.state.in_effect else lifted).update(added_by(row.data))
-        elif step == Row.SCREAM_TEST:
-            (held if row.state.in_effect else lifted).update(scream_acls(record.source, row.data.get("acls", ())))
+    for row, acls in set_by:
+        (held if row.state.in_effect else lifted).update(acls)
     return lifted - held
 
 

@@ -46,13 +46,18 @@ def over(row: MigrationRow, rows: Sequence[MigrationRow], gone_at: datetime | No
             return f"it is {row.state} since {row.updated_at}; nothing of it can be late any more"
     elif row.state not in (MigrationState.DONE, MigrationState.RETIRED):
         return f"it is {row.state}; only the source of a finished migration is watched"
-    for other in rows:
-        later = other.created_at > row.created_at and other.cluster_id == row.cluster_id
-        if later and row.source in (other.source, other.target) and other.state != MigrationState.FAILED:
+    for other in _later(row, rows):
+        if row.source in (other.source, other.target):
             return f"{row.source} belongs to {other.migration_id} by now"
     if gone_at is not None and now - gone_at > AFTER:
         return f"{row.source} was deleted {(now - gone_at).days} days ago"
     return None
+
+
+def _later(row: MigrationRow, rows: Sequence[MigrationRow]) -> list[MigrationRow]:
+    """Migrations of the same cluster that came after this one, and have not failed."""
+    came = (o for o in rows if o.cluster_id == row.cluster_id and o.created_at > row.created_at)
+    return [o for o in came if o.state != MigrationState.FAILED]
 
 
 def gone_at(deletion: StepRow | None) -> datetime | None:
@@ -91,9 +96,7 @@ def _shut(ctx: MigrationContext) -> list[Acl]:
     lifted = lifted_denies(ctx.record_as_held())
     if not lifted or not ctx.admin.cluster().authorizer:
         return []
-    row, others = ctx.row, ctx.journal.find()
-    later = [o for o in others if o.cluster_id == row.cluster_id and o.created_at > row.created_at]
-    theirs = {topic for o in later if o.state != MigrationState.FAILED for topic in (o.source, o.target)}
+    theirs = {topic for o in _later(ctx.row, ctx.journal.find()) for topic in (o.source, o.target)}
     return sorted(a for a in lifted & ctx.admin.acls() if a.name not in theirs)
 
 

@@ -320,18 +320,16 @@ def _fence(record: Record, admin: ClusterAdmin) -> FenceFact | Unknown:
     """Whether the source still ends where its fence was taken."""
     from topicshift.core.engine.view import FenceFact, Unknown
     from topicshift.core.engine.words import Row
+    from topicshift.core.fence.point import ends_elsewhere
 
     row = record.step(Row.FENCE)
     held = row.data.get("record") if row is not None else None
     if held is None:
         return Unknown("the fence is not proven")
-    ends, fence = admin.offsets(record.source), {int(p): int(o) for p, o in held["fence_offsets"].items()}
-    unread = [p for p in fence if p not in ends or ends[p].end is None]
+    fence = {int(p): int(o) for p, o in held["fence_offsets"].items()}
+    unread, other = ends_elsewhere(record.source, fence, admin.offsets(record.source))
     if unread:
         return Unknown(f"partitions {unread} of {record.source} cannot be read")
-    other = [
-        f"{record.source}[{p}] ends at {ends[p].end}, fence {o}" for p, o in sorted(fence.items()) if ends[p].end != o
-    ]
     return FenceFact("; ".join(other))
 
 

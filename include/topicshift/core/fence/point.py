@@ -5,16 +5,31 @@ Light on purpose: the certificate, the command line and the Spark jobs need it w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, NonNegativeInt, ValidationError
 
 from topicshift.core.base import Model
 from topicshift.core.errors import SpecError
 
+if TYPE_CHECKING:
+    from topicshift.core.kafka.cluster import PartitionOffsets
+
 FenceOffsets = dict[NonNegativeInt, NonNegativeInt]
 """END_U of every partition at the fence, by partition."""
+
+
+def ends_elsewhere(
+    topic: str, fence: Mapping[int, int], seen: Mapping[int, PartitionOffsets]
+) -> tuple[list[int], list[str]]:
+    """Partitions whose END_U cannot be told, and one line for each that does not end at its fence."""
+    ends = {p: seen[p].end if p in seen else None for p in sorted(fence)}
+    unread = [p for p, end in ends.items() if end is None]
+    return unread, [
+        f"{topic}[{p}] ends at {end}, fence {fence[p]}" for p, end in ends.items() if end not in (None, fence[p])
+    ]
 
 
 class FencePoint(Model):
