@@ -13,15 +13,17 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Locator, Page, expect
 from tests.e2e.small import Run, Topic, trail_is_intact, until
 from tests.e2e.ui import Ui, as_admin, give, log_in, order, run_of, verified_bundle
 
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
+from topicshift.core.spec.io import load_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
 
+SPECS = Path(__file__).parents[1] / "specs"
 DAG, FENCE = "topic_migration", "stop_producers.fence"
 NAV, TAB = "Migrations", "Topic migration"
 LAG = 400
@@ -72,10 +74,12 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
 ) -> None:
     topic = Topic(stack, "credits", "credits-ledger").make()
     run = Run.start(stack.airflow, DAG, topic.values(approvals_plan="required", freeze_budget="120s"))
-    option = run.question("approve.plan")["options"][0]
     journal = SqlJournal(stack.journal_url)
     try:
+        until(lambda: bool(journal.find(source=topic.name)), "the migration in the journal", 120.0)
         (row,) = journal.find(source=topic.name)
+        spark_says_how_far_it_is(ui, run, row.migration_id)
+        option = run.question("approve.plan")["options"][0]
         asked_and_answered(ui, run, row.migration_id, option)
         paused_and_gone_on(ui, journal, row.migration_id)
         with topic.reading(topic.name, pause_s=0.2):
@@ -105,8 +109,16 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
 
 
 def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: Stack) -> None:
-    """From a topic's name alone to a run with the draft's values; who may only read is offered nothing."""
-    topic = Topic(stack, "dues", "dues-ledger").make()
+    """From a topic's name alone to a run with the draft's values; who may only read is offered nothing.
+
+    The target of the spec file, which somebody else has made, is said once it has been looked for; before that it is
+    the migration's plan that finds it.
+    """
+    spec = load_spec(SPECS / "dues.yaml")
+    topic = Topic(stack, spec.source, "dues-ledger").make()
+    with topic.admin() as admin:
+        admin.create_topic(topic.target, 2, 1, {})
+    refused_by_its_plan(ui, topic)
     page = ui.opened("start")
     page.get_by_label("Topic", exact=True).fill(topic.name)
     page.get_by_role("button", name="Look", exact=True).click()
@@ -116,10 +128,13 @@ def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: St
     look.get_by_role("button", name="Close").click()
     migrate = page.get_by_role("button", name=f"Migrate {topic.name}", exact=True)
     expect(migrate).to_be_enabled(timeout=200_000)
+    expect(by_file(page, topic)).to_contain_text(f"{topic.target} existed already at the last look at {topic.name} (")
     nothing_but_looking(ui, stack, topic.name)
     migrate.click()
     begin = page.locator("dialog[open]")
     expect(begin).to_contain_text("before any producer is stopped")
+    passed = f"{topic.target} existed already at this look"
+    expect(begin).to_contain_text(f"the target will be called {topic.name}-v3, the next free name: {passed}")
     begin.get_by_label("Partitions of the target").fill("9")
     begin.get_by_role("button", name="Begin").click()
     run_id = run_of(begin)
@@ -131,12 +146,36 @@ def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: St
     Run(stack.airflow, DAG, run_id).wait("failed")
 
 
+def by_file(page: Page, topic: Topic) -> Locator:
+    """The card of a topic's spec file."""
+    return page.locator("section.draft", has=page.get_by_role("button", name=f"Migrate by {topic.name}.yaml"))
+
+
+def refused_by_its_plan(ui: Ui, topic: Topic) -> None:
+    """Nobody has looked, and the page says so; the run ends before anything is made, with what to do."""
+    page = ui.opened("start")
+    card = by_file(page, topic)
+    expect(card).to_contain_text(f"Whether a topic {topic.target} exists already has not been looked at")
+    card.get_by_role("button", name=f"Migrate by {topic.name}.yaml").click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text(f"Look at {topic.name} above says so, and the plan does")
+    dialog.get_by_role("button", name="Begin").click()
+    Run(topic.stack.airflow, DAG, run_of(dialog)).wait("failed")
+    dialog.get_by_role("button", name="Close").click()
+    begun = page.locator("#begun")
+    expect(begun).to_contain_text(f"The migration of {topic.name} has failed: its page says why.", timeout=30_000)
+    begun.get_by_role("link", name="Its migration").click()
+    finding = page.locator(".now .finding", has_text="TS103")
+    expect(finding).to_contain_text(f"'{topic.target}' exists with another shape")
+    expect(finding).to_contain_text("Choose another “target”, leave it out for the next free -vN")
+
+
 def closed_from_the_page(ui: Ui, stack: Stack, topic: str) -> None:
     """The migration ends whatever its run does: that finds itself without one at its next act."""
     journal = SqlJournal(stack.journal_url)
     try:
-        until(lambda: bool(journal.find(source=topic)), "the migration in the journal", 120.0)
-        (row,) = journal.find(source=topic)
+        until(lambda: len(journal.find(source=topic)) == 2, "the migration in the journal", 120.0)
+        row = journal.find(source=topic)[-1]
         page = ui.opened(f"migrations/{row.migration_id}")
         dialog = order(page, "Close the migration")
         expect(dialog).to_contain_text("it ends as failed, moves nobody, and both topics are free")
@@ -203,6 +242,20 @@ def paused_and_gone_on(ui: Ui, journal: SqlJournal, migration: str) -> None:
     assert journal.current(migration).state == "open"
     assert "goes on" in give(order(page, "Go on"), "")
     expect(page.locator(".now")).not_to_contain_text("paused")
+
+
+def spark_says_how_far_it_is(ui: Ui, run: Run, migration: str) -> None:
+    """What the impact job itself has written; the paused DAG keeps the migration at this step until it was seen."""
+    job = "plan.key_rehash_impact"
+    run.wait_state(job, "running", "success")
+    run.api.set_paused(run.dag_id, True)
+    try:
+        page = ui.opened(f"migrations/{migration}")
+        figures = r"Spark: Reading 60 offsets of credits.*: (\d+ s, \d+ of \d+ tasks of|done in [\d.]+ s)"
+        expect(page.locator(".now [data-job]")).to_have_text(re.compile(figures), timeout=120_000)
+    finally:
+        run.api.set_paused(run.dag_id, False)
+    run.wait_state(job, "success")
 
 
 def in_the_freeze(ui: Ui, migration: str, pictures: Path) -> None:

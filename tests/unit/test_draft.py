@@ -14,6 +14,7 @@ from topicshift.core.errors import AccessDenied
 from topicshift.core.kafka.cluster import Acl, ActiveProducer
 from topicshift.core.kafka.connect import Connector
 from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
+from topicshift.core.page.drafts import draft_seen
 from topicshift.core.plan.draft import Connectors, Draft, Wish, draft
 from topicshift.core.plan.model import make_plan
 from topicshift.core.spec.io import parse_spec
@@ -157,6 +158,26 @@ def test_where_nobody_can_be_named_the_draft_is_no_valid_spec_and_says_so() -> N
     found = drafted(followers=(), acls=frozenset(), groups=listing(), described={}, commits={})
     assert len(found.problems()) == 2
     assert "producers: []  # nobody that writes could be named" in found.yaml()
+
+
+@pytest.mark.parametrize(
+    ("topics", "wanted", "there", "free"),
+    [
+        ({"payments"}, (), (), ("payments-v2",)),
+        ({"payments", "payments-v2", "payments-v3"}, (), ("payments-v2", "payments-v3"), ("payments-v4",)),
+        ({"payments", "cash"}, ("cash", "money"), ("cash",), ("payments-v2", "money")),
+        ({"payments", "payments-v2"}, ("payments-v2",), ("payments-v2",), ("payments-v3",)),
+        (None, ("cash",), (), ()),  # what could not be listed is neither there nor free
+    ],
+)
+def test_targets_that_exist_already_are_named_and_so_is_the_next_free_name(
+    topics: set[str] | None, wanted: tuple[str, ...], there: tuple[str, ...], free: tuple[str, ...]
+) -> None:
+    seen = world(topics=None if topics is None else frozenset(topics))
+    found = draft("payments", seen, None, Wish(targets=wanted))
+    assert (found.targets_there, found.targets_free) == (there, free)
+    read = draft_seen("assessment-1", found.yaml())
+    assert (tuple(read["there"]), tuple(read["free"])) == (there, free)
 
 
 def test_names_from_outside_stay_data() -> None:

@@ -121,6 +121,55 @@ def test_a_spec_file_whose_topics_are_held_is_not_begun_and_one_whose_target_is_
     assert "topic_migration" in Dialogs(text).forms and text.count("may hold its records") == 2
 
 
+def test_a_target_that_somebody_else_has_made_is_said_before_a_migration_begins(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as the last look at the source knows it; what nobody has looked at is not called free."""
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    (folder / "payments.yaml").write_text(Path("include/migrations/payments.yaml").read_text())
+    monkeypatch.setattr(start, "SPEC_FOLDER", folder)
+
+    def seen(run: str, minute: int, *topics: str, **more: Any) -> tuple[dict[str, Any], str]:
+        start._read.clear()  # what was read is kept for seconds
+        found = on_route(topics=frozenset({"payments", *topics}))
+        leave_draft(tmp_path / "evidence", run, replace(found, taken_at=f"2026-03-01T02:{minute:02}:00+00:00", **more))
+        found_page = asked(client)
+        does = " ".join(found_page["drafts"][0]["does"])
+        spec = found_page["specs"][0]
+        text = client("planner").get("/start").text
+        assert all(text.count(said) == 2 for said in (spec["warns"], spec["looked"]) if said), "on its card and asked"
+        return spec, does
+
+    alone = asked(client)["specs"][0]
+    assert alone["warns"] == "" and "has not been looked at: Look at payments above says so" in alone["looked"]
+    other, _ = seen("manual__0", 1, "payments-v2", connection="kafka_other")
+    assert (other["warns"], other["looked"]) == ("", alone["looked"]), "a look at another cluster tells nothing"
+    free, does = seen("manual__1", 2)
+    assert (free["warns"], free["cannot"]) == ("", "")
+    assert free["looked"] == "There was no topic payments-v2 at the last look at payments (2026-03-01 02:02 UTC)."
+    assert "the target will be called payments-v2, the next free name" in does
+    there, does = seen("manual__2", 3, "payments-v2")
+    assert there["warns"].startswith("payments-v2 existed already at the last look at payments (2026-03-01 02:03 UTC).")
+    assert "TS103" in there["warns"] and "Name another target in the file" in there["warns"] and there["looked"] == ""
+    assert "called payments-v3, the next free name: payments-v2 existed already at this look" in does
+    gone, _ = seen("manual__3", 4)
+    assert gone["warns"] == "" and "02:04" in gone["looked"], "the last look counts"
+    moved, _ = seen("manual__4", 5, "payments-v2", cluster_id="the one that the connection leads to since")
+    assert "02:05" in moved["warns"]
+
+
+def test_a_name_that_an_open_migration_holds_is_not_the_next_free_one(
+    client: Any, journal: SqlJournal, tmp_path: Path
+) -> None:
+    world = World(source="orders", target="payments-v2")
+    name = world.claim.migration_id
+    keep(journal, world.journal.current(name), world.journal.steps(name), world.journal.events(name))
+    here = world.journal.current(name).cluster_id
+    leave_draft(tmp_path / "evidence", "manual__1", replace(on_route(), cluster_id=here))
+    assert "called payments-v3, the next free name" in " ".join(asked(client)["drafts"][0]["does"])
+
+
 def test_where_no_draft_is_the_page_says_where_one_would_come_from(client: Any) -> None:
     text = client("planner").get("/start").text
     assert "writes the same to a file" in text and "include/migrations/" in text
@@ -239,7 +288,7 @@ def _page(name: str, found: Draft) -> str:
     drafts = [{**seen, **texts, "conf": conf, "problems": [name], "notes": [{"title": name, "lines": [name]}]}]
     spec = {"file": name, "source": name, "target": name, "partitions": 3, "scheduled": True, "problems": [name]}
     spec |= {"dag_id": name, "text": name, "conf": {"spec_file": name}, "producers": [{"name": name, "kind": name}]}
-    spec |= {"cannot": "", "held_by": name, "warns": name}
+    spec |= {"cannot": "", "held_by": name, "warns": name, "looked": name}
     values |= {"specs": [{**spec, "consumers": []}, {**spec, "consumers": [], "cannot": name}]}
     return rendered("start.html.j2", root="", airflow="/prod", s={**values, "dags": dags, "drafts": drafts})
 

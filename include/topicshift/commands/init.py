@@ -77,7 +77,8 @@ def command(
             for name, lines in (("producers", found.producers), ("consumers", found.consumers))
         }
         seen = {"left_out": list(found.left_out), "unseen": list(found.unseen), "never_seen": list(found.blind)}
-        answer({"topic": topic, "taken_at": found.taken_at, **parts, "from": sources, **seen})
+        targets = {"exist": list(found.targets_there), "free": list(found.targets_free)}
+        answer({"topic": topic, "taken_at": found.taken_at, **parts, "from": sources, "targets": targets, **seen})
     elif output is None:
         tell(found.yaml().rstrip("\n"))
     for line in (*found.unseen, *(f"not valid yet: {problem}" for problem in problems)):

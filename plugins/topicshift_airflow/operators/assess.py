@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -155,7 +156,9 @@ class AssessInput(_Assess):
         try:
             asked = [connectors_of(name, asker(endpoint_of(name))) for name in sorted(named)] or None
             config = kafka_config(conn_id)
-            wish = Wish(conn_id, count, "as given" if count is not None else "")
+            given = [] if spec is None or spec.target is None else [spec.target]
+            targets = (*given, *targets_of(SPEC_FOLDER, source, conn_id))
+            wish = Wish(conn_id, count, "as given" if count is not None else "", targets)
             with KafkaAdmin(config) as admin, controllers(ControllerEnv(config, admin)) as movers:
                 found = draft_spec(source, admin, movers("route"), asked, wish=wish)
         except TopicshiftError as error:
@@ -165,6 +168,21 @@ class AssessInput(_Assess):
             return
         self.log.info("%s is evidence of this run:\n%s", DRAFT, found.yaml())
         _store().write(assessment_id(context), DRAFT, found.yaml())
+
+
+def targets_of(folder: Path, source: str, conn_id: str) -> list[str]:
+    """The targets that spec files name for this source. A folder or file that cannot be read names none."""
+    from topicshift.core.spec.form import spec_files
+    from topicshift.core.spec.io import load_spec
+
+    found = list[str]()
+    with suppress(TopicshiftError):
+        for name in spec_files(folder):
+            with suppress(TopicshiftError):
+                spec = load_spec(folder / name)
+                if spec.target and (spec.source, spec.kafka_conn_id) == (source, conn_id):
+                    found.append(spec.target)
+    return found
 
 
 def _places() -> Sequence[str]:

@@ -48,7 +48,7 @@ def start(user: Any) -> dict[str, Any]:
         "may_read": bool(readable([ASSESS], user)),
         "may_look": ASSESS in may,
         "dags": [{"cutover": cutover, "dag_id": dag_id} for cutover, dag_id in begin.items()],
-        "specs": [{**one, **spec_begins(one, seen)} for one in specs(begin, SPEC_FOLDER)] if begin else [],
+        "specs": [{**one, **spec_begins(one, seen, drafts)} for one in specs(begin, SPEC_FOLDER)] if begin else [],
         "drafts": [{**one, **begins(one, seen)} for one in drafts],
         "unread": unread,
         "open": listed(seen, Wanted(), now),

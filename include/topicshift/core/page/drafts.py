@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from topicshift.core.engine.words import MigrationState, Row
+from topicshift.core.kafka.rules import next_target_name
 from topicshift.core.page.listing import Shown, Unclear
+from topicshift.core.plan.draft import TARGETS_FREE, TARGETS_THERE
 from topicshift.core.spec.form import SPEC_FILE
 from topicshift.core.spec.io import InvalidSpec, parse_spec, read_yaml
 
@@ -23,7 +26,7 @@ def draft_seen(folder: str, text: str) -> dict[str, Any]:
 
     ``taken_at`` (ISO 8601, None where it does not say) and ``cluster_id`` are from its head; ``conf`` is what its
     migration is triggered with; ``problems``: what keeps it from being a valid spec, one line each; ``notes``: what was
-    left out and what could not be seen, by title.
+    left out and what could not be seen, by title. ``there`` and ``free``: names of targets, as they were then.
     """
     first = _HEAD.match(text.partition("\n")[0])
     problems, data = list[str](), dict[str, Any]()
@@ -33,6 +36,8 @@ def draft_seen(folder: str, text: str) -> dict[str, Any]:
         parse_spec(text, DRAFT)
     except InvalidSpec as error:
         problems = [str(problem) for problem in error.problems]
+    notes = _notes(text)
+    named = {note["title"]: note["lines"] for note in notes}
     return {
         "folder": folder,
         "taken_at": first[1] if first else None,
@@ -44,7 +49,9 @@ def draft_seen(folder: str, text: str) -> dict[str, Any]:
         "consumers": _named(data.get("consumers")),
         "conf": {key: value for key, value in data.items() if key != "apiVersion"},
         "problems": problems,
-        "notes": _notes(text),
+        "notes": notes,
+        "there": named.get(TARGETS_THERE.removesuffix(":"), []),
+        "free": named.get(TARGETS_FREE.removesuffix(":"), []),
         "text": text,
     }
 
@@ -107,6 +114,8 @@ def begins(draft: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[
         "it makes the plan first and changes nothing: what would block ends it there",
         "you are asked to accept exactly this plan, and once more before any producer is stopped",
     ]
+    if draft["there"] or draft["free"]:
+        does.insert(2, _called(draft, seen))
     if manual:
         does.append(f"people move {', '.join(manual)}: the run asks for each when it is its turn")
     for problem in draft["problems"]:
@@ -115,10 +124,29 @@ def begins(draft: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[
     return {"does": [] if cannot else does, "cannot": cannot, "held_by": holder}
 
 
-def spec_begins(spec: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> dict[str, Any]:
-    """Of a spec file ``cannot`` and ``held_by``, as :func:`begins`, and ``warns``: what else the journal knows of it.
+def _called(draft: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> str:
+    """The name that the plan will give the target, unless topics have come since the look."""
+    held = {t for one in seen if _holds(one) and one.row.cluster_id == draft["cluster_id"] for t in _topics(one)}
+    name = next_target_name(draft["source"], {*draft["there"], *held})
+    why = f": {', '.join(draft['there'])} existed already at this look" if draft["there"] else ""
+    return f"the target will be called {name}, the next free name{why}"
 
-    Migrations of the same Kafka connection count: which cluster a file is for is not known before its run.
+
+def _holds(one: Shown | Unclear) -> bool:
+    return one.row.active or one.row.state == MigrationState.OPEN
+
+
+def _topics(one: Shown | Unclear) -> set[str]:
+    return {one.row.source, one.row.target}
+
+
+def spec_begins(
+    spec: Mapping[str, Any], seen: Collection[Shown | Unclear], drafts: Collection[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Of a spec file ``cannot`` and ``held_by``, as :func:`begins`, and ``warns``: what else is known against it.
+
+    Migrations of the same Kafka connection count: which cluster a file is for is not known before its run. Topics are
+    known by the last look at the source: ``looked`` says what it tells of the target.
     """
     same = [one for one in seen if _connection(one.row.spec) == spec["kafka_conn_id"]]
     cannot, holder = _held({spec["source"], spec["target"]} - {""}, same)
@@ -132,7 +160,34 @@ def spec_begins(spec: Mapping[str, Any], seen: Collection[Shown | Unclear]) -> d
             f"{left.target} was the target of an earlier migration ({left.migration_id}, {state}) and may hold its "
             "records: the plan refuses a target that exists (TS103). Delete it first, or name another target."
         )
-    return {"cannot": cannot, "held_by": holder, "warns": warns}
+    looked = ""
+    if spec["target"] and not warns and not cannot:
+        warns, looked = _looked(spec, drafts)
+    return {"cannot": cannot, "held_by": holder, "warns": warns, "looked": looked}
+
+
+def _looked(spec: Mapping[str, Any], drafts: Collection[Mapping[str, Any]]) -> tuple[str, str]:
+    """What the last look at the source of a spec file says against its target, and what it says beside that."""
+    source, target = spec["source"], spec["target"]
+    same = [d for d in drafts if (d["source"], d["kafka_conn_id"]) == (source, spec["kafka_conn_id"])]
+    told = [d for d in same if target in (*d["there"], *d["free"])]
+    if not told:
+        text = f"Whether a topic {target} exists already has not been looked at: Look at {source} above says so, and "
+        return "", text + "the plan does, before anybody is stopped."
+    last = max(told, key=lambda d: str(d["taken_at"] or ""))
+    at = _minute(last["taken_at"])
+    if target in last["free"]:
+        return "", f"There was no topic {target} at the last look at {source} ({at})."
+    text = f"{target} existed already at the last look at {source} ({at}). "
+    do = "Name another target in the file, leave it out for the next free name, or delete that topic if nobody needs it"
+    return text + f"The plan refuses it where it holds records or has another shape (TS103). {do}, then look again.", ""
+
+
+def _minute(text: Any) -> str:
+    try:
+        return f"{datetime.fromisoformat(str(text)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return "at a time that it does not say"
 
 
 def _left(one: Shown | Unclear, kept: Collection[str]) -> bool:
@@ -149,8 +204,7 @@ def _connection(spec: Any) -> str:
 def _held(topics: Collection[str], seen: Iterable[Shown | Unclear]) -> tuple[str, str | None]:
     """Why these topics cannot be migrated now, and the migration that holds one of them."""
     for one in seen:
-        held = one.row.active or one.row.state == MigrationState.OPEN
-        if held and {one.row.source, one.row.target} & set(topics):
+        if _holds(one) and _topics(one) & set(topics):
             said = f"{one.row.source} to {one.row.target} is not over, and holds both topics"
             return said, one.row.migration_id
     return "", None

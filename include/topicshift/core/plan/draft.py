@@ -14,7 +14,7 @@ from topicshift.core.fence.acls import ANYBODY, writers
 from topicshift.core.kafka import mirror
 from topicshift.core.kafka.cluster import GroupInfo
 from topicshift.core.kafka.connect import Connector, group_of, names_too, topics_of
-from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC
+from topicshift.core.kafka.rules import ACKS_TOPIC, ROUTES_TOPIC, next_target_name
 from topicshift.core.kafka.streams import internal_topics, is_streams
 from topicshift.core.route.fields import MAX_NAME
 from topicshift.core.route.judge import Follower
@@ -29,6 +29,10 @@ NEVER_SEEN = (
 )
 """What no look at a cluster shows, on any cluster."""
 
+
+TARGETS_THERE = "Names of targets that exist already:"
+TARGETS_FREE = "Names of targets that were free:"
+"""Titles of the names that were looked for among the topics: the page to begin from reads them again."""
 
 JUST_NOW_MS = 60_000
 """Milliseconds since the last record for which a producer counts as one that writes now."""
@@ -56,6 +60,7 @@ class Draft:
     """A first spec. ``left_out``: what was seen and is not in it; ``unseen``: what could not be seen here, by name.
 
     ``unread``: whether some of that is there and could not be read. ``blind``: what no look at a cluster shows.
+    ``targets_there`` and ``targets_free``: the names that were looked for; both are empty where topics are not known.
     """
 
     topic: str
@@ -69,6 +74,8 @@ class Draft:
     left_out: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     unread: bool = False
+    targets_there: tuple[str, ...] = ()
+    targets_free: tuple[str, ...] = ()
     blind: tuple[str, ...] = field(default=NEVER_SEEN)
 
     def values(self) -> dict[str, Any]:
@@ -110,6 +117,8 @@ class Draft:
             for line in lines:
                 yield f"  # {one_line(line.why)}"
                 yield "  - " + printable_json(json.dumps(dict(line.values), ensure_ascii=False))
+        yield from _comments(TARGETS_THERE, self.targets_there)
+        yield from _comments(TARGETS_FREE, self.targets_free)
         yield from _comments("Seen, and left out:", self.left_out)
         yield from _comments("Could not be seen here:", self.unseen)
         yield from _comments("Is never seen in a cluster:", self.blind)
@@ -128,11 +137,15 @@ def _comments(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the caller says: the Airflow connection, a partition count (None: twice the source's), and why."""
+    """What the caller says: the Airflow connection, a partition count (None: twice the source's), and why.
+
+    ``targets``: names of targets to look for, beside those that a plan would give by itself.
+    """
 
     connection: str = "kafka_default"
     partitions: int | None = None
     why: str = ""
+    targets: tuple[str, ...] = ()
 
 
 def draft(topic: str, seen: Snapshot, connectors: Sequence[Connectors] | None, wish: Wish = Wish()) -> Draft:
@@ -149,6 +162,7 @@ def draft(topic: str, seen: Snapshot, connectors: Sequence[Connectors] | None, w
     named = [(c.connection, one) for c in connectors or () for one in c.found]
     consumers, out_readers = _consumers(topic, seen, named)
     producers, out_writers = _producers(topic, seen, named)
+    there, free = _targets(topic, seen, wish.targets)
     return Draft(
         topic,
         seen.cluster.cluster_id,
@@ -163,7 +177,25 @@ def draft(topic: str, seen: Snapshot, connectors: Sequence[Connectors] | None, w
         bool(seen.unread)
         or any(c.unread for c in connectors or ())
         or (seen.groups is not None and not seen.groups.complete),
+        targets_there=there,
+        targets_free=free,
     )
+
+
+def _targets(topic: str, seen: Snapshot, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the names wanted, and of those that a plan would give, the ones that exist and the ones that do not."""
+    if seen.topics is None:
+        return (), ()
+    # A name that differs from a topic's in "." and "_" alone is not free, and is no topic either.
+    given, passed = next_target_name(topic, ()), list[str]()
+    proposed = next_target_name(topic, seen.topics)
+    while given != proposed:
+        passed.append(given)
+        given = next_target_name(topic, passed)
+    names = list(dict.fromkeys([*passed, *wanted]))
+    there = tuple(name for name in names if name in seen.topics)
+    free = tuple(dict.fromkeys([proposed, *(name for name in wanted if name not in seen.topics)]))
+    return there, free
 
 
 # ------------------------------------------------------------------------------------------------------ writers
