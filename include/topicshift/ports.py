@@ -492,7 +492,7 @@ class Verifier(Protocol):
 
 
 class Executor(Protocol):
-    """Runs independent questions side by side."""
+    """Runs independent calls side by side; one of them may gather calls of its own."""
 
     def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The result of each call, or the ``TopicshiftError`` that it raised, as a value. Other errors are raised."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +14,10 @@ from tests.unit.ways import ALL, KindWorld, killed_at, killed_at_each_effect, mo
 from tests.unit.world import SOURCE, TARGET
 
 from topicshift.adapters.controllers.flink import FlinkController
+from topicshift.adapters.executor import ThreadExecutor
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import DrainTimedOut
+from topicshift.ports import ControlContext, Participant
 from topicshift.testing.fake_flink import FakeJob, FakeJobManager
 
 few = settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -131,18 +135,26 @@ def test_killed_anywhere_it_ends_where_it_would(way: str, at: list[int]) -> None
     killed_at(Streaming, way, at)
 
 
-def test_others_are_told_before_a_savepoint_is_waited_for() -> None:
-    """Its job is the first in the spec; the hook's application stands by the time that the savepoint is begun."""
-    w = Streaming()
-    hook, stood = w.controllers["command"], []
+def test_others_are_told_while_a_savepoint_is_waited_for() -> None:
+    """Its job is the first in the spec; it is stopped only once the hook's application has been told."""
+    w, told, waited = Streaming(), threading.Event(), list[bool]()
+    hook, w.executor = w.controllers["command"], ThreadExecutor()
+    stop = hook.stop
+
+    def stops(ctx: ControlContext, who: Sequence[Participant]) -> None:
+        stop(ctx, who)
+        told.set()
 
     def heard(call: str) -> None:
-        if call.startswith("POST /jobs/") and "/stop" in call and not stood:
-            stood.append(hook.running.get("billing", True))
+        if call.startswith("POST /jobs/") and "/stop" in call:
+            waited.append(told.wait(5))
 
-    w.manager.on_call = heard
-    w.advanced(until=Step.STOP_PRODUCERS)
-    assert stood == [False]
+    hook.stop, w.manager.on_call = stops, heard  # type: ignore[method-assign]
+    try:
+        w.advanced(until=Step.STOP_PRODUCERS)
+    finally:
+        w.executor.close()  # type: ignore[attr-defined]
+    assert waited and all(waited)
 
 
 def test_a_job_that_fails_while_it_is_stopped_is_committed_first_and_stopped_anew() -> None:

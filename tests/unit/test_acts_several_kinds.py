@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from tests.unit.test_acts_http import http
-from tests.unit.world import SOURCE, TARGET, World
+from tests.unit.world import SOURCE, TARGET, Applications, World
 
 from topicshift.acts.advance import Waiting
 from topicshift.adapters.controllers.http import HttpController
+from topicshift.adapters.executor import ThreadExecutor
 from topicshift.core.engine.engine import Wanted
 from topicshift.core.engine.words import Row, Step
-from topicshift.core.errors import AccessDenied, DrainTimedOut, Transient
+from topicshift.core.errors import AccessDenied, DrainTimedOut, Transient, Unreadable
+from topicshift.ports import ControlContext, Participant, ParticipantState
 from topicshift.testing.fake_http import FakeApp, FakeServices
 
 NAMES = ("checkout", "intake")
@@ -103,21 +107,158 @@ def test_one_that_cannot_be_stopped_keeps_no_other_from_being_stopped(error: Exc
 
 @pytest.mark.parametrize(
     ("error", "other"),
-    [(Transient("no answer"), (TARGET, True)), (AccessDenied("it is not allowed (HTTP 403)."), (SOURCE, False))],
+    [(Transient("no answer"), {(TARGET, True)}), (AccessDenied("it is not allowed (HTTP 403)."), {(SOURCE, False)})],
     ids=["not reached", "refused"],
 )
-def test_one_that_is_not_reached_at_the_switch_keeps_no_other_from_the_target_and_a_refusal_does(
-    error: Exception, other: tuple[str, bool]
+@pytest.mark.parametrize("first", NAMES)
+def test_one_that_is_not_reached_at_the_switch_keeps_no_other_from_the_target_and_a_refusal_lets_none_start(
+    first: str, error: Exception, other: set[tuple[str, bool]]
 ) -> None:
-    """Those that can write somewhere do; where a person has to decide, as few as may be are on the target."""
+    """Those that can write somewhere do; where a person has to decide, nobody is led to the target."""
     w = Several()
     w.advanced(until=Step.DRAIN)
-    w.services.apps["checkout"].broken["POST /actuator/env"] = error
-    assert f"checkout: {error}" in w.tried()
-    assert {w.on()["batch"], w.on()["billing"]} == {other} and w.on()["checkout"] == (SOURCE, False)
+    w.services.apps[first].broken["POST /actuator/env"] = error
+    assert f"{first}: {error}" in w.tried()
+    assert {state for name, state in w.on().items() if name != first} == other and w.on()[first] == (SOURCE, False)
+    w.services.apps[first].broken.clear()
+    w.advanced()
+    assert set(w.on().values()) == {(TARGET, True)}
+
+
+def test_after_a_refusal_at_the_switch_all_can_still_go_on_with_the_source() -> None:
+    w = Several()
+    w.advanced(until=Step.DRAIN)
+    w.services.apps["intake"].broken["POST /actuator/env"] = AccessDenied("it is not allowed (HTTP 403).")
+    assert "intake: it is not allowed" in w.tried()
+    w.services.apps["intake"].broken.clear()
+    w.advanced(wanted="resume")
+    assert set(w.on().values()) == {(SOURCE, True)} and w.acls() == w.before
+
+
+def test_a_refusal_at_the_switch_keeps_nobody_else_from_the_target_once_somebody_is_there() -> None:
+    """There is no way back to the source without a rollback then, so who can write does."""
+    w = Several()
+    w.controllers["route"].leased = True  # type: ignore[attr-defined]
+    w.advanced(until=Step.DRAIN)
+    w.services.apps["checkout"].broken["POST /actuator/env"] = AccessDenied("it is not allowed (HTTP 403).")
+    assert "checkout: it is not allowed" in w.tried()
+    assert w.others() == {(TARGET, True)} and w.on()["checkout"] == (SOURCE, False)
     w.services.apps["checkout"].broken.clear()
     w.advanced()
     assert set(w.on().values()) == {(TARGET, True)}
+
+
+def test_every_one_that_cannot_be_told_is_named_whatever_its_kind() -> None:
+    w = Several()
+    w.advanced(until=Step.CREATE_TARGET)
+    w.services.apps["checkout"].broken["POST /actuator/payments"] = Transient("no answer")
+    w.services.apps["intake"].broken["POST /actuator/payments"] = AccessDenied("it is not allowed (HTTP 403).")
+    w.controllers["command"].stop = _fails(Unreadable("the hook is gone"))  # type: ignore[method-assign]
+    said = w.tried()
+    assert all(text in said for text in ("checkout: no answer", "intake: it is not allowed", "batch: the hook is gone"))
+    assert w.on()["billing"] == (SOURCE, False)
+
+
+def _fails(error: Exception) -> Callable[..., None]:
+    def act(*_: Any) -> None:
+        raise error
+
+    return act
+
+
+def test_one_under_a_lease_that_cannot_be_told_keeps_no_other_from_going_on_with_the_source() -> None:
+    w = Several()
+    route = w.controllers["route"]
+    route.leased = True  # type: ignore[attr-defined]
+    w.advanced(until=Step.STOP_PRODUCERS)
+    start, route.start = route.start, _fails(Transient("the route cannot be written"))  # type: ignore[method-assign]
+    assert "the route cannot be written" in w.tried(wanted="resume")
+    assert {state for name, state in w.on().items() if name != "billing"} == {(SOURCE, True)}
+    route.start = start  # type: ignore[method-assign]
+    w.advanced(wanted="resume")
+    assert set(w.on().values()) == {(SOURCE, True)}
+
+
+@pytest.mark.parametrize("moment", ["stop", "point"])
+def test_nobody_else_is_told_where_one_under_a_lease_cannot_be(moment: str) -> None:
+    """No freeze can begin without it; and it could go on with the source while others write to the target."""
+    w = Several()
+    route = w.controllers["route"]
+    route.leased = True  # type: ignore[attr-defined]
+    w.advanced(until=Step.CREATE_TARGET if moment == "stop" else Step.DRAIN)
+    setattr(route, moment, _fails(Transient("the route cannot be written")))
+    assert "the route cannot be written" in w.tried()
+    assert set(w.on().values()) == {(SOURCE, moment == "stop")}
+
+
+class Meeting(Applications):
+    """Applications whose controller is done with an act only once that of the other kind is at the same act."""
+
+    def __init__(self, world: World, kind: str, others: dict[str, threading.Barrier]) -> None:
+        super().__init__(world, kind, seeded=True)
+        self.others = others
+
+    def _meet(self, moment: str) -> None:
+        self.others[moment].wait(5)
+
+    def stop(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        self._meet("stop")
+        super().stop(ctx, participants)
+        ctx.say(participants[0].name, {"moment": "stop"})
+
+    def point(self, ctx: ControlContext, participants: Sequence[Participant], topic: str) -> None:
+        self._meet("point")
+        super().point(ctx, participants, topic)
+
+    def start(self, ctx: ControlContext, participants: Sequence[Participant]) -> None:
+        self._meet("start")
+        super().start(ctx, participants)
+
+    def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
+        if "observe" in self.others:
+            self._meet("observe")
+        return super().observe(ctx, participants)
+
+
+class Meetings(World):
+    """Two producers of kinds that wait for each other, told in threads as in a task."""
+
+    def __init__(self) -> None:
+        kinds = {"command": {"hook": "x"}, "connect": {"connector": "x"}}
+        told = [{"name": k, "kind": k, "settings": s, "principal": f"User:{k}"} for k, s in kinds.items()]
+        super().__init__(producers=told)
+        self.others = {moment: threading.Barrier(2) for moment in ("stop", "point", "start")}
+        self.controllers |= {kind: Meeting(self, kind, self.others) for kind in kinds}
+        self.executor = ThreadExecutor()
+
+
+@pytest.fixture
+def meetings() -> Iterator[Meetings]:
+    made = Meetings()
+    yield made
+    made.executor.close()  # type: ignore[attr-defined]
+
+
+def test_producers_of_all_kinds_are_stopped_pointed_and_started_side_by_side(meetings: Meetings) -> None:
+    """One that takes long keeps no other kind waiting: one after the other, these would wait forever."""
+    meetings.advanced()
+    assert meetings.where() == {(TARGET, True)}
+    assert {said["name"] for said in meetings.events("participant")} == {"command", "connect"}
+
+
+@pytest.mark.parametrize("wanted", ["resume", "rollback"])
+def test_producers_of_all_kinds_go_on_with_the_source_side_by_side(meetings: Meetings, wanted: Wanted) -> None:
+    meetings.advanced(until=Step.STOP_PRODUCERS if wanted == "resume" else Step.SWITCH_PRODUCERS)
+    meetings.advanced(wanted=wanted)
+    assert meetings.where() == {(SOURCE, True)} and meetings.acls() == meetings.before
+
+
+def test_producers_of_all_kinds_are_looked_at_side_by_side(meetings: Meetings) -> None:
+    """In a look too, which asks for them beside other things."""
+    ctx = meetings.context()
+    meetings.others["observe"] = threading.Barrier(2)
+    asked = ctx.ask_all({str(n): lambda: len(ctx.observe(ctx.producers)) for n in range(1)})
+    assert asked == {"0": 2} and len(ctx.observe(ctx.producers)) == 2
 
 
 @GONE

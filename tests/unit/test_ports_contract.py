@@ -230,3 +230,17 @@ def test_questions_are_asked_side_by_side() -> None:
         assert sorted(found.values()) == list(range(5))
     finally:
         executor.close()
+
+
+def test_what_is_asked_may_ask_more_side_by_side_also_when_every_thread_is_busy() -> None:
+    executor, busy = ThreadExecutor(threads=2), threading.Barrier(2)
+
+    def several() -> list[int]:
+        busy.wait(10)
+        meeting = threading.Barrier(3)
+        return sorted(executor.gather({str(n): lambda: meeting.wait(10) for n in range(3)}).values())
+
+    try:
+        assert executor.gather({"a": several, "b": several}) == {"a": [0, 1, 2], "b": [0, 1, 2]}
+    finally:
+        executor.close()

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from topicshift.acts.memory import Memory
@@ -193,6 +194,7 @@ class MigrationContext:
     unnamed: dict[str, str] = field(default_factory=dict)
     """SHA-256, in hex, of evidence that was written since the last event, by file name: the next event names them."""
     _policy: tuple[Installation | None, Policy] | None = field(default=None, repr=False)
+    _trail: Lock = field(default_factory=Lock, repr=False)
     _governed: tuple[Sequence[StepRow], bool] | None = field(default=None, repr=False)
     """These rows of the journal, and whether the plan of them was made under an installation policy."""
 
@@ -342,10 +344,11 @@ class MigrationContext:
 
     def event(self, kind: str, data: Mapping[str, Any], actor: str | None = None) -> None:
         """One event of the audit trail, with the SHA-256 of new evidence; one of a way back says so."""
-        named = {"evidence": dict(self.unnamed)} if self.unnamed else {}
         way = {"way": "back"} if self.way else {}
-        self.journal.event(self.claim, kind, actor or self.actor, {**data, **way, **named})
-        self.unnamed.clear()
+        with self._trail:  # controllers that are told side by side speak at the same time
+            named = {"evidence": dict(self.unnamed)} if self.unnamed else {}
+            self.journal.event(self.claim, kind, actor or self.actor, {**data, **way, **named})
+            self.unnamed.clear()
         if self.meter is not None:
             self.meter.event(kind, data)
 
@@ -525,22 +528,16 @@ class MigrationContext:
         """Those that a controller moves."""
         return [p for p in participants if not self.manual(p)]
 
-    def by_kind(self, participants: Sequence[Participant]) -> list[tuple[Controller, list[Participant]]]:
-        """Participants by controller, those under a lease first, those of a controller that waits for its acts last.
+    def leased(self, participant: Participant) -> bool:
+        """Whether its pause ends by itself."""
+        return bool(getattr(self.controller(participant.kind), "leased", False))
 
-        A kill in between must not leave those with a lease to go on with the source by themselves while others already
-        write to the target; and nobody stands longer because another's savepoint takes its time.
-        """
+    def by_kind(self, participants: Sequence[Participant]) -> list[tuple[Controller, list[Participant]]]:
+        """Participants by controller."""
         kinds: dict[str, list[Participant]] = {}
         for p in participants:
             kinds.setdefault(p.kind, []).append(p)
-
-        def rank(kind: str) -> tuple[bool, bool]:
-            controller = self.controller(kind)
-            return not getattr(controller, "leased", False), bool(getattr(controller, "waits", False))
-
-        ordered = sorted(kinds, key=rank)
-        return [(self.controller(k), kinds[k]) for k in ordered]
+        return [(self.controller(kind), members) for kind, members in kinds.items()]
 
     def ask_all(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The answer to each of these independent questions, asked side by side; the first error is raised."""
@@ -552,10 +549,12 @@ class MigrationContext:
 
     def observe(self, participants: Sequence[Participant]) -> list[ParticipantState]:
         """What every controller sees, one state for each participant asked, in the order asked."""
-        found: dict[tuple[str, str], ParticipantState] = {}
-        for controller, members in self.by_kind(participants):
-            for state in controller.observe(self.control(), members):
-                found[state.participant.role, state.participant.name] = state
+        calls = {
+            members[0].kind: partial(controller.observe, self.control(), members)
+            for controller, members in self.by_kind(participants)
+        }
+        seen = self.ask_all(calls) if len(calls) > 1 else {kind: ask() for kind, ask in calls.items()}
+        found = {(s.participant.role, s.participant.name): s for states in seen.values() for s in states}
         return [
             found.get((p.role, p.name))
             or ParticipantState(p, "unknown", None, reason=f"its controller ({p.kind}) gave no answer for {p.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -18,13 +19,18 @@ class ThreadExecutor:
     """:class:`topicshift.ports.Executor` in threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="topicshift-ask")
+        self._here = threading.local()
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            threads, thread_name_prefix="topicshift-ask", initializer=lambda: setattr(self._here, "asked", True)
+        )
 
     def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The result of each call, or the ``TopicshiftError`` that it raised, as a value. Other errors are raised."""
-        asked = {name: self._pool.submit(call) for name, call in calls.items()}
-        concurrent.futures.wait(asked.values())
-        return {name: _result(future) for name, future in asked.items()}
+        if calls and getattr(self._here, "asked", False):
+            # Waiting for the pool in one of its own threads could wait forever.
+            with concurrent.futures.ThreadPoolExecutor(len(calls), thread_name_prefix="topicshift-ask") as own:
+                return _all(own, calls)
+        return _all(self._pool, calls)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The result of a coroutine, from plain code."""
@@ -33,6 +39,12 @@ class ThreadExecutor:
     def close(self) -> None:
         """End the threads; what they still ask is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _all(pool: concurrent.futures.ThreadPoolExecutor, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    asked = {name: pool.submit(call) for name, call in calls.items()}
+    concurrent.futures.wait(asked.values())
+    return {name: _result(future) for name, future in asked.items()}
 
 
 def _result(future: concurrent.futures.Future[Any]) -> Any:

@@ -21,8 +21,6 @@ class FlinkController(PlainController):
 
     kind = "flink"
     needs_person = False
-    waits = True
-    """Its stop waits some seconds for the savepoint, so that where that is stands in the audit trail at once."""
 
     def __init__(self, admin: ClusterAdmin, ask_of: Callable[[str], Ask], clock: Clock) -> None:
         super().__init__(admin)
@@ -38,13 +36,16 @@ class FlinkController(PlainController):
     def _act(
         self, participants: Sequence[Participant], act: Callable[[SessionJobs | Deployments, list[Participant]], None]
     ) -> None:
-        """Act in each way; what cannot be moved now in one keeps nobody from being moved in another."""
-        late = []
-        for way, who in self._ways(participants):
+        """Act in both ways at once; what cannot be moved now in one keeps nobody from being moved in the other."""
+
+        def tried(one: tuple[SessionJobs | Deployments, list[Participant]]) -> str:
             try:
-                act(way, who)
+                act(*one)
             except Transient as error:
-                late.append(str(error))
+                return str(error)
+            return ""
+
+        late = [text for text in self.side_by_side(self._ways(participants), tried) if text]
         if late:
             raise Transient("; ".join(late))
 
@@ -66,7 +67,8 @@ class FlinkController(PlainController):
 
     def observe(self, ctx: ControlContext, participants: Sequence[Participant]) -> list[ParticipantState]:
         """One state for each participant, in their order."""
-        seen = {s.participant: s for way, who in self._ways(participants) for s in way.observe(ctx, who)}
+        told = self.side_by_side(self._ways(participants), lambda one: one[0].observe(ctx, one[1]))
+        seen = {s.participant: s for states in told for s in states}
         return [seen[p] for p in participants]
 
     def checkpoints(
