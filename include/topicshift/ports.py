@@ -303,6 +303,8 @@ class ControlContext:
     called just before each effect: it raises ``Transient`` where the act's time is over, and nothing is sent then.
     ``say`` puts what an act has done or heard into the audit trail: the participant's name, and plain values. ``told``
     gives what was put there of a participant, oldest first: the memory of a controller whose applications have none.
+    ``first_source`` is the source as the spec names it, also on a way back, where ``source`` is the target; None where
+    the two are the same.
     """
 
     migration: str
@@ -314,6 +316,7 @@ class ControlContext:
     still: Callable[[], None] = field(default=lambda: None, compare=False)
     say: Callable[[str, Mapping[str, Any]], None] = field(default=lambda name, data: None, compare=False)
     told: Callable[[str], Sequence[Mapping[str, Any]]] = field(default=lambda name: (), compare=False)
+    first_source: str | None = None
 
 
 @runtime_checkable

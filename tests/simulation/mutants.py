@@ -430,6 +430,22 @@ _mutant(
     hands=("commits_expired@order_proof", *_BACK),
 )
 _mutant(
+    "a way back has a route of its own",
+    "without its record, the route is looked for under the name of the topic that producers are on",
+    _all(
+        _wrap(
+            "topicshift.acts.context.MigrationContext.control",
+            lambda real: lambda *a: replace(real(*a), first_source=None),
+        ),
+        _swap(
+            "topicshift.adapters.controllers.route.RouteController._obeyed_name",
+            lambda self, ctx, named, *_: named,
+        ),
+    ),
+    calm=True,
+    hands=("route_gone@order_proof", *_BACK),
+)
+_mutant(
     "goes back without a group",
     "going back begins before every group is on the target",
     _swap("topicshift.core.engine.back._with_records", lambda view, used: ("drain_back", "it holds records")),

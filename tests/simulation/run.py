@@ -95,6 +95,8 @@ class Simulation:
         self._asked_back: float | None = None
         self._by_hand_at = 0.0
         self._of: dict[str, str] = {}
+        self.beside: dict[str, str] = {}
+        """Commands that go on with a migration of the name given here, under whoever owns it."""
         self.operator = Operator(self)
         self._look_again = 0.0
         timed = [5.0 + hand.at for hand in scenario.hands if not hand.after]
@@ -142,11 +144,13 @@ class Simulation:
 
     @property
     def _join(self) -> dict[str, Callable[[Ports], Any]]:
-        def same_owner(ports: Ports) -> Any:
-            row = ports.journal.current(self.migration_id())
+        def same_owner(ports: Ports, migration: str = "") -> Any:
+            row = ports.journal.current(migration or self.migration_id())
             return Claim(row.migration_id, row.epoch, row.owner), row
 
         out: dict[str, Callable[[Ports], Any]] = {"command": same_owner, "watch": same_owner}
+        for owner, named in self.beside.items():
+            out[owner] = lambda ports, named=named: same_owner(ports, named)
         for owner in self._of:
             out[owner] = lambda ports, owner=owner: self._take_over(ports, owner)
         return out

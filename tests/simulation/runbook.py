@@ -1,12 +1,15 @@
-"""What an operator does once all is healed: clears the run, marks it as failed, rolls back, and at last closes."""
+"""What an operator does once all is healed: dismisses the dead, clears the run, marks it failed, rolls back, closes."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from topicshift.acts.close import close
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.rollback import going_back
+from topicshift.core.route.records import ack_key
+from topicshift.ports import MigrationRow
 
 from . import orchestra
 from .retirement import cancel, retire
@@ -19,6 +22,9 @@ WINDOW_S = 150.0
 
 OF_A_WINDOW = ("arm", "lengthen_retention")
 """Rows that come and go with each window, and bring a migration that misses it no nearer to its end."""
+
+DISMISS = re.compile(r"topicshift route dismiss ([\w.-]+) ([\w.-]+)")
+"""What a reason says to do about an instance that is dead."""
 
 STUCK_S = 75.0
 """A migration of which nothing changes for so long after all was healed gets the operator's next attempt."""
@@ -69,13 +75,24 @@ class Operator:
             self.gave_up = True
             return -1.0
         self._since = self._sim.kernel.now
-        self._attempts.pop(0)()
+        if not self._dismiss_the_dead():
+            self._attempts.pop(0)()
         return None
 
+    def _dismiss_the_dead(self) -> bool:
+        """`topicshift route dismiss`, as the reason says, for each dead instance that somebody waits for."""
+        routes, world = self._sim.world.routes, self._sim.world
+        alive = {i.name for app in (*world.producers, *world.consumers) for i in app.instances if i.alive}
+        said = " ".join(self._sim.said.values())
+        named = {(logical, who) for logical, who in DISMISS.findall(said) if who not in alive}
+        dead = sorted((logical, who) for logical, who in named if ack_key(logical, who) in routes.acks)
+        for logical, who in dead:
+            routes.dismiss(logical, who)
+            self._sim.history.add("command.route", "note", kind="dismissed", text=f"{who} of {logical} is dead")
+        return bool(dead)
+
     def _owning_run(self) -> orchestra.DagRun | None:
-        rows = self._sim.journal.find(source=self._sim.world.source)
-        open_ = [r for r in rows if r.active or r.state == "open"]
-        return next((r for r in self._sim.runs for row in open_ if r.owner == row.owner), None)
+        return next((r for r in self._sim.runs for row in self._left() if r.owner == row.owner), None)
 
     def _clear_run(self) -> None:
         if self._retiring():
@@ -89,7 +106,7 @@ class Operator:
 
     def _retiring(self) -> bool:
         """Whether what is left is a retirement alone."""
-        rows = [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
+        rows = self._left()
         back = any(going_back(self._sim.journal, r.migration_id) for r in rows)
         return bool(rows) and all(r.state == "done" for r in rows) and not back
 
@@ -114,9 +131,16 @@ class Operator:
             for line in close(ctx, "it does not go on", even_frozen=True)["left"]:
                 self._sim.history.add("command.close", "note", kind="left", text=line)  # as the command prints it
 
-        orchestra.Task(self._sim, "command", "close", work, lambda *_: None).start()
+        for row in self._left():
+            owner = f"command/{row.migration_id}"
+            self._sim.beside[owner] = row.migration_id
+            orchestra.Task(self._sim, owner, "close", work, lambda *_: None).start()
+
+    def _left(self) -> list[MigrationRow]:
+        """The migrations that have not ended."""
+        return [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
 
     def _roll_back_left(self) -> None:
-        rows = [r for r in self._sim.journal.find(source=self._sim.world.source) if r.active or r.state == "open"]
+        rows = self._left()
         if rows:
             self._sim.roll_back(rows[-1].migration_id)

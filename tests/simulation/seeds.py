@@ -560,5 +560,14 @@ KEPT: dict[str, Scenario] = {
     "the target's ACL is removed between the last look and the end": Scenario(
         6473, _SMALL, hands=(Hand("target_acl_removed", 6.74, "switch_consumer:g0"),), approvals="auto"
     ),
+    "the route's record is lost and an instance dies before the way back": Scenario(
+        13279,
+        _SMALL,
+        hands=(
+            Hand("rollback_asked", 1.5, "order_proof"),
+            Hand("producer_crash", 0.3, "order_proof"),
+            Hand("route_gone", 1.0, "order_proof"),
+        ),
+    ),
 }
 """What went wrong, and the scenario that shows it."""

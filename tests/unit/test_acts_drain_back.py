@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from topicshift.acts.replay_order import order_replay
 from topicshift.acts.rollback import refuse_while_going_back
 from topicshift.core.engine.words import Ask, Row, Step
 from topicshift.core.errors import Refused
+from topicshift.core.kafka.cluster import Acl
 from topicshift_airflow.operators import end
 
 ORDERS = pytest.mark.parametrize("cutover", ["drain_first", "producers_first"])
@@ -63,6 +65,16 @@ def test_everybody_goes_back_and_nothing_is_left_unread(cutover: str) -> None:
     (topic,) = w.data(Row.ROLLBACK)["left"][:1]
     assert topic.startswith(f"topic {TARGET} keeps 4 record(s)")
     assert {"back1-fence.json", "back1-before.json", "fence.json"} <= set(w.evidence.names(w.claim.migration_id))
+
+
+def test_a_controller_is_told_the_source_that_the_applications_know() -> None:
+    w = moved(World())
+    assert w.context().control().first_source is None
+    w.answer(w.asks(wanted="rollback"))
+    ctx = w.context()
+    w.advance(ctx, wanted="rollback", leave=frozenset({"producers_pointed"}))
+    told = ctx.control()
+    assert (told.source, told.target, told.first_source) == (TARGET, SOURCE, SOURCE)
 
 
 @ORDERS
@@ -223,6 +235,28 @@ def test_a_freeze_that_outlasts_its_budget_leaves_everybody_on_the_target_and_th
     w.advanced(wanted="rollback")
     is_back(w)
     assert w.data(Row.ROLLBACK)["way"] == 2
+
+
+@pytest.mark.parametrize(("row", "topic"), [("fence", TARGET), ("target_deny", SOURCE)])
+def test_a_late_deny_of_a_way_back_that_was_called_off_is_lifted_by_the_next(row: str, topic: str) -> None:
+    """One that shuts the source again would stop producers there who have just come back."""
+    w = moved(World())
+    shut = Acl("TOPIC", topic, "LITERAL", "User:late", "*", "WRITE", "DENY")
+    w.answer(w.asks(wanted="rollback"))
+    w.advance(wanted="rollback", leave=frozenset({"freeze_begun"}))
+    claim = w.context().claim
+    w.journal.intend(claim, f"back1.{row}", {"topic": topic, "acls_added": [asdict(shut)]})
+    w.journal.finish(claim, f"back1.{row}", {}, state="undone")
+    w.advanced(wanted="resume")
+    w.cluster.create_acls([shut])
+    w.clock.advance(1)
+    w.advanced(wanted="rollback")
+    assert w.data(Row.ROLLBACK)["way"] == 2
+    is_back(w)
+    noted = [
+        note for note in w.journal.step(w.claim.migration_id, "back2.fence").data["notes"] if "late request" in note
+    ]
+    assert bool(noted) == (topic == TARGET) and len(w.events("late_denies_lifted")) == (topic == SOURCE)
 
 
 def test_it_is_called_off_on_request_before_anybody_is_stopped() -> None:

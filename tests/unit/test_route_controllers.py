@@ -293,6 +293,55 @@ def test_a_second_migration_follows_the_application_under_its_own_name() -> None
     assert world.controller.observe(second, [CHECKOUT])[0].status == "stopped"
 
 
+def switched(world: World, *, lost: bool = True) -> None:
+    """Producers and the group are on the target; then somebody deletes the route's record."""
+    for who in (CHECKOUT, LEDGER):
+        world.controller.stop(world.ctx(), [who])
+        world.controller.point(world.ctx(), [who], "p2")
+        world.controller.start(world.ctx(), [who])
+    if lost:
+        world.store.log.append(b"p", None, world.store.stamp_ms())
+        world.controller = RouteController(world.store, world.clock)  # another process, which has not read the record
+
+
+@pytest.mark.parametrize(
+    "ctx",
+    [
+        {"source": "p2", "target": "p", "first_source": "p", "producers_on": "p2"},  # the way back of this migration
+        {"source": "p2", "target": "p3", "migration": "m2", "producers_on": "p2"},  # the next migration
+        {"source": "p3", "target": "p2", "first_source": "p2", "migration": "m2", "producers_on": "p2"},  # its way back
+    ],
+)
+def test_a_route_without_its_record_keeps_the_name_that_its_applications_know(ctx: dict[str, str]) -> None:
+    world = World()
+    switched(world)
+    world.controller.arm(world.ctx(**ctx), [CHECKOUT, LEDGER])
+    assert (world.store.read_all()[0].keys(), world.route().active) == ({"p"}, "p2")
+    seen = world.controller.observe(world.ctx(**ctx), [CHECKOUT, LEDGER])
+    assert [(s.status, s.topic, s.armed) for s in seen] == [("running", "p2", True)] * 2
+
+
+def test_a_route_of_which_nobody_is_left_goes_back_under_the_name_of_the_first_source() -> None:
+    world = World()
+    switched(world)
+    world.store.said.clear()
+    world.store.clients.clear()
+    world.controller.arm(world.ctx(source="p2", target="p", first_source="p", producers_on="p2"), [CHECKOUT])
+    assert (world.store.read_all()[0].keys(), world.route().active) == ({"p"}, "p2")
+
+
+def test_two_lost_routes_to_one_source_are_not_told_apart() -> None:
+    world = World()
+    switched(world, lost=False)
+    world.put(serialise_route(Route("q", "p2", State.OPEN, 1)), "q")
+    world.clients.append(FakeClient(world.store, "q", "checkout", "c.3", principal="User:checkout"))
+    for name in (b"p", b"q"):
+        world.store.log.append(name, None, world.store.stamp_ms())
+    world.controller = RouteController(world.store, world.clock)
+    with pytest.raises(Refused, match=r"the routes of p, q.*route set"):
+        world.controller.arm(world.ctx(source="p2", target="p3", migration="m2"), [CHECKOUT])
+
+
 def test_every_application_that_follows_is_found_declared_or_not_by_principal() -> None:
     world = World()
     FakeClient(world.store, "p", "billing", "b.1", principal="User:billing")

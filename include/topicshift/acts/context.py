@@ -510,6 +510,7 @@ class MigrationContext:
             self.check_seat,
             self._heard,
             self._told,
+            self.held.source if self.way and self.held is not None else None,
         )
 
     def _told(self, name: str) -> list[Mapping[str, Any]]:

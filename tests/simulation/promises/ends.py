@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.simulation.history import Event
 from tests.simulation.promises.facts import Answers, Facts, Violation, ended, forward, noticed, required
 
 
@@ -166,17 +167,20 @@ ENDED = ("done", "retired", "rolled_back")
 def ends_by_itself(facts: Facts) -> Iterator[Violation]:
     """Where nothing else goes wrong, a migration that a person goes back from comes to its end; nobody has to close it.
 
-    Also where the brokers have forgotten what groups had committed on the topic that they read no more: they do that.
+    Also where the brokers have forgotten what groups had committed on the topic that they read no more: they do that;
+    and where the route's record is lost after everybody has moved, or an instance dies.
     """
     end, asked = facts.end, facts.hand("rollback_asked")
-    if end is None or not asked or not end.get("closed") or end["state"] in ENDED or _odd(facts):
+    moved = next((e.at for e in facts.deeds if e.what == "row" and e["step"] == "order_proof"), float("inf"))
+    also = [*facts.hand("producer_crash", "consumer_crash"), *(h for h in facts.hand("route_gone") if h.at > moved)]
+    if end is None or not asked or not end.get("closed") or end["state"] in ENDED or _odd(facts, also):
         return
     yield Violation("calm", f"a rollback was asked for, and the migration, {end['state']}, had to be closed", end.at)
 
 
-def _odd(facts: Facts) -> bool:
-    """Whether something goes wrong besides a rollback that is asked for, and commits that expire."""
-    calm = facts.hand("rollback_asked", "commits_expired")
+def _odd(facts: Facts, also: list[Event] | None = None) -> bool:
+    """Whether something goes wrong besides a rollback that is asked for, commits that expire, and these hands."""
+    calm = [*facts.hand("rollback_asked", "commits_expired"), *(also or ())]
     return any(e.what in ("fault", "killed") or (e.what == "hand" and e not in calm and e["did"]) for e in facts.deeds)
 
 

@@ -14,6 +14,7 @@ from topicshift.core.route.acts import (
     arm,
     disarm,
     find_route,
+    logical_by_followers,
     obeyed_epoch,
     open_groups,
     open_producers,
@@ -94,7 +95,8 @@ class RouteController:
 
         Raises ``Refused`` for what cannot be mended.
         """
-        return self._store.prepare(self._route(ctx)[0])
+        routes, _ = self._store.read_all()
+        return self._store.prepare(find_route(routes, ctx.source, ctx.target, ctx.migration, ctx.first_source)[0])
 
     def followers(self, ctx: ControlContext) -> list[Follower]:
         """Every application that follows the route of this source, declared or not, by principal.
@@ -102,9 +104,8 @@ class RouteController:
         One whose ``logical`` topic is another is on the source by a route of its own, or by none: this migration does
         not move it.
         """
-        logical, _ = self._route(ctx)
-        acks, bad, now_ms = self._reports()
-        return following(logical, ctx.source, acks, bad, now_ms)
+        logical, _, acks, bad = self._look(ctx)
+        return following(logical, ctx.source, acks, bad, self._now_of(acks))
 
     # ------------------------------------------------------------------------------------------------ acts
 
@@ -167,6 +168,33 @@ class RouteController:
                 "by as much. No producer was stopped by this. Set its clock, then try again."
             )
 
+    def _look(self, ctx: ControlContext) -> tuple[str, Route | None, list[Ack], list[BadAck]]:
+        """The logical topic, its record (None without one), and every acknowledgement. Raises as :func:`find_route`."""
+        routes, unread = self._store.read_all()
+        acks, bad = self._store.all_acks()
+        logical, route = find_route(routes, ctx.source, ctx.target, ctx.migration, ctx.first_source)
+        if route is not None:
+            self._known[logical] = route
+        else:
+            logical = self._obeyed_name(ctx, logical, routes, acks)
+        # Only what may concern this source: another topic's bad record is that topic's fault.
+        near = {a.logical for a in acks if a.topic in (ctx.source, ctx.target)}
+        for name in sorted(unread.keys() & {*near, logical, ctx.source}):
+            raise Unreadable(
+                f"The route of {name} is not understood: {unread[name]}. Whether its producers may write is unknown. "
+                f"Write it anew with `topicshift route set --topic {name}`, or upgrade."
+            )
+        return logical, route, acks, bad
+
+    def _obeyed_name(self, ctx: ControlContext, named: str, routes: dict[str, Route], acks: list[Ack]) -> str:
+        """The logical topic of a route without a record, by those that obeyed one to either topic, and live."""
+        ours = (ctx.source, ctx.target)
+        here = [a for a in acks if a.epoch > 0 and a.topic in ours and a.logical not in {named, *routes}]
+        if not here or any(a.logical == named for a in acks):
+            return named
+        now_ms = self._store.broker_now()
+        return logical_by_followers(named, [a for a in here if not is_gone(a, now_ms)])
+
     def _known_groups(self, act: Act) -> list[str]:
         acks, _ = self._store.all_acks()
         return sorted({a.group for a in acks if a.logical == act.logical and a.group and not is_gone(a, act.now_ms)})
@@ -174,20 +202,6 @@ class RouteController:
     def _live(self, logical: str) -> list[Ack]:
         acks, _ = self._store.all_acks()
         return [a for a in acks if a.logical == logical and not is_gone(a, self._store.broker_now())]
-
-    def _route(self, ctx: ControlContext) -> tuple[str, Route | None]:
-        routes, bad = self._store.read_all()
-        logical, route = find_route(routes, ctx.source, ctx.target, ctx.migration)
-        if route is not None:
-            self._known[logical] = route
-        if bad:  # only what may concern this source: another topic's bad record is that topic's fault
-            near = {a.logical for a in self._store.all_acks()[0] if a.topic in (ctx.source, ctx.target)}
-            for name in sorted(bad.keys() & {*near, logical, ctx.source}):
-                raise Unreadable(
-                    f"The route of {name} is not understood: {bad[name]}. Whether its producers may write is unknown. "
-                    f"Write it anew with `topicshift route set --topic {name}`, or upgrade."
-                )
-        return logical, route
 
     def _lost(self, logical: str, acked: int) -> Route | None:
         """The newest record that this controller has read or written, where none is there any more: somebody may be
@@ -197,8 +211,9 @@ class RouteController:
 
     def _change(self, ctx: ControlContext, decide: Callable[[Route | None, Act], Route | None]) -> Route | None:
         for attempt in range(_TRIES):
-            logical, route = self._route(ctx)
-            acked = obeyed_epoch(route, (a for a in self._store.all_acks()[0] if a.logical == logical))
+            logical, route, acks, _ = self._look(ctx)
+            acks = [a for a in acks if a.logical == logical]
+            acked = obeyed_epoch(route, acks)
             left = None if ctx.lease_until is None else ctx.lease_until - self._clock.now()
             act = Act(
                 logical,
@@ -240,17 +255,16 @@ class RouteController:
 
         Raises ``Unreadable`` if Kafka cannot be read, or the brokers' time is not known.
         """
-        logical, route = self._route(ctx)
-        acks, bad, now_ms = self._reports()
+        logical, route, acks, bad = self._look(ctx)
+        now_ms = self._now_of(acks)
         scene = Scene(
             logical, route, [a for a in acks if a.logical == logical], [b for b in bad if b.logical == logical], now_ms
         )
         return [self._state(p, judge(scene, p.role, p.name, p.group), now_ms) for p in participants]
 
-    def _reports(self) -> tuple[list[Ack], list[BadAck], tuple[int, int]]:
-        """All acknowledgements, and the brokers' time, which nobody needs to know where nobody has reported."""
-        acks, bad = self._store.all_acks()
-        return acks, bad, self._store.broker_now() if acks else (0, 0)
+    def _now_of(self, acks: list[Ack]) -> tuple[int, int]:
+        """The brokers' time, which nobody needs to know where nobody has reported."""
+        return self._store.broker_now() if acks else (0, 0)
 
     def _state(self, who: Participant, found: Judgement, now_ms: tuple[int, int]) -> ParticipantState:
         clears_at = None

@@ -302,12 +302,13 @@ def open_groups(route: Route | None, act: Act, groups: Collection[str]) -> Route
 
 
 def find_route(
-    routes: Mapping[str, Route], source: str, target: str, migration: str | None = None
+    routes: Mapping[str, Route], source: str, target: str, migration: str | None = None, named: str | None = None
 ) -> tuple[str, Route | None]:
     """The logical topic whose route this migration moves, with its record (None if there is none yet).
 
     An application keeps its logical topic for ever, while the topic behind it changes with each migration: the
-    record of this migration comes first, then the one whose ``active`` is ``source``, then the one named ``source``.
+    record of this migration comes first, then the one whose ``active`` is ``source``, then the one named ``named``,
+    which is ``source`` unless the journal knows better: on a way back applications keep the name of the first source.
     Raises ``Refused`` where two logical topics are active on the source: one migration moves one of them only.
     """
     for logical, route in sorted(routes.items()):
@@ -319,4 +320,20 @@ def find_route(
             f"The routes of {', '.join(there)} all point to {source}, and a migration moves one of them only: the "
             "others' producers would go on writing. Give their applications one logical topic first."
         )
-    return (there[0], routes[there[0]]) if there else (source, routes.get(source))
+    logical = there[0] if there else named or source
+    return logical, routes.get(logical)
+
+
+def logical_by_followers(named: str, acks: Iterable[Ack]) -> str:
+    """The logical topic of these live instances, which obeyed a route that has no record any more.
+
+    ``named`` where there are none. Raises ``Refused`` where they have several names: one migration moves one of them.
+    """
+    names = sorted({a.logical for a in acks if a.status is not Status.GONE})
+    if len(names) > 1:
+        raise Refused(
+            f"Applications of one migration follow the routes of {', '.join(names)}, and the records of these "
+            "routes are gone, so which one this migration moves cannot be told. Write the right one anew: topicshift "
+            "route set."
+        )
+    return names[0] if names else named
