@@ -271,21 +271,22 @@ def test_a_deny_that_a_late_request_sets_after_the_resume_is_lifted_with_the_nex
     assert w.acls() == w.before
 
 
-def shut_late(w: World) -> Acl:
+def shut_late(w: World, row: str = Row.TARGET_DENY) -> Acl:
     """The target was shut in a way back and opened again, and a late request shuts it once more."""
     claim = w.context().claim
     shut = Acl("TOPIC", TARGET, "LITERAL", "User:*", "*", "WRITE", "DENY")
-    w.journal.intend(claim, Row.TARGET_DENY, {"topic": TARGET, "acls_added": [asdict(shut)]})
-    w.journal.finish(claim, Row.TARGET_DENY, {}, state="undone")
+    w.journal.intend(claim, row, {"topic": TARGET, "acls_added": [asdict(shut)]})
+    w.journal.finish(claim, row, {}, state="undone")
     w.cluster.create_acls([shut])
     return shut
 
 
+@pytest.mark.parametrize("row", [Row.TARGET_DENY, "back1.fence", "back1.wide_deny"])
 @pytest.mark.parametrize("until", [Step.CREATE_TARGET, Step.STOP_PRODUCERS, Step.SWITCH_PRODUCERS])
-def test_a_deny_that_a_late_request_sets_on_the_target_is_lifted_and_said(until: Step) -> None:
+def test_a_deny_that_a_late_request_sets_on_the_target_is_lifted_and_said(until: Step, row: str) -> None:
     w = World()
     w.advanced(until=until)
-    before, shut = w.acls(TARGET), shut_late(w)
+    before, shut = w.acls(TARGET), shut_late(w, row)
     assert shut not in before
     w.advanced()
     assert w.acls(TARGET) == before

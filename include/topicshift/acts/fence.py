@@ -12,7 +12,7 @@ from topicshift.acts.planning import accepted_plan
 from topicshift.acts.questions import shown_of
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, StepRecord, View
-from topicshift.core.engine.words import Ask, Row, StepState, plain_name
+from topicshift.core.engine.words import DENIES, Ask, Row, StepState, plain_name
 from topicshift.core.errors import Transient
 from topicshift.core.fence.acls import (
     DenyPlan,
@@ -31,7 +31,6 @@ from topicshift.core.plan.source import source_differs
 from topicshift.ports import ParticipantState
 
 FENCE_ROWS = (Row.FENCE, Row.WIDE_DENY)
-_DENIES = frozenset({*FENCE_ROWS, Row.TARGET_DENY})
 
 
 def deny(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -100,20 +99,24 @@ def _route_producer(state: ParticipantState) -> RouteProducer:
 
 
 def late_denies(record: Record, acls: Iterable[Acl], topic: str) -> list[Acl]:
-    """Bindings that are in force although this migration had lifted them: a request was late with them."""
-    rows = [record.step(row) for row in (*FENCE_ROWS, Row.TARGET_DENY, Row.FIRST_DENY)]
-    lifted = _lifted((row, added_by(row.data)) for row in rows if row is not None)
+    """Bindings that are in force although this migration had lifted them on any of its ways: a request was late."""
+    first = record.step(Row.FIRST_DENY)
+    lifted = _lifted([*_denies(record), *([(first, added_by(first.data))] if first is not None else [])])
     return sorted(a for a in lifted.intersection(acls) if a.name == topic)
+
+
+def _denies(record: Record) -> list[tuple[StepRecord, list[Acl]]]:
+    """The rows of every way that set a DENY, each with its bindings."""
+    return [(row, added_by(row.data)) for name, row in record.steps.items() if plain_name(name) in DENIES]
 
 
 def lifted_denies(record: Record) -> set[Acl]:
     """Every DENY binding that this migration has set on any of its ways and lifted, the scream test's too."""
     rows = [(plain_name(name), row) for name, row in record.steps.items()]
-    denies = [(row, added_by(row.data)) for step, row in rows if step in _DENIES]
     screams = [
         (row, scream_acls(record.source, row.data.get("acls", ()))) for step, row in rows if step == Row.SCREAM_TEST
     ]
-    return _lifted([*denies, *screams])
+    return _lifted([*_denies(record), *screams])
 
 
 def _lifted(set_by: Iterable[tuple[StepRecord, Iterable[Acl]]]) -> set[Acl]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from topicshift.core.engine.view import Record, StepRecord
-from topicshift.core.engine.words import Ask, MigrationState, Row, StepState, way_of
+from topicshift.core.engine.words import DENIES, Ask, MigrationState, Row, StepState, plain_name, way_of
 
 TYPE: Final = "drain_back"
 _ANSWERED: Final = frozenset({Ask.FREEZE, Ask.CERTIFICATE})
@@ -38,10 +38,14 @@ def named_on(way: str, step: str) -> str:
 def mirror(record: Record, way: str) -> Record:
     """The record of a way back: source and target exchanged, with the rows of that way alone.
 
-    What stands for the target's making is the source as the first fence left it.
+    What stands for the target's making is the source as the first fence left it. The DENYs of every other way are in it
+    too, under the names of those ways, for a request may be late with one; the way forward counts as way 0.
     """
     steps = {name.removeprefix(way): row for name, row in record.steps.items() if name.startswith(way)}
     steps |= {name: row for name, row in record.steps.items() if name.startswith(_QUESTION)}
+    for name, row in record.steps.items():
+        if plain_name(name) in DENIES and not name.startswith(way):
+            steps[named_on(way_of(0), name) if name in DENIES else name] = row
     steps[Row.CREATE_TARGET.value] = StepRecord(StepState.DONE, _made(record))
     steps[Row.FIRST_DENY.value] = _first_deny(record)
     return replace(

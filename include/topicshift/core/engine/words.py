@@ -88,6 +88,9 @@ READ_ONLY_ROWS: Final = frozenset(
 migration active."""
 
 
+DENIES: Final = frozenset({Row.FENCE, Row.WIDE_DENY, Row.TARGET_DENY})
+"""Rows that set DENY bindings, on any way."""
+
 _OF_A_WAY_BACK: Final = re.compile(r"back\d+\.")
 
 
