@@ -258,6 +258,8 @@ def describe_call(world: World, port: str, method: str, args: tuple[Any, ...]) -
     if method == "create_acls":
         denies = sorted(a.principal for a in args[0] if (a.name, a.permission) == (world.source, "DENY"))
         return {"denies": denies, "acls": [str(a) for a in args[0]]}
+    if method == "alter_topic_configs":
+        return {"topic": args[0]}
     if method == "delete_acls":
         return {"acls": [str(a) for a in args[0]]}
     if method == "delete_topic":

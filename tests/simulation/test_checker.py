@@ -175,6 +175,32 @@ def _woken(s: Story) -> None:
     s.at(78.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
 
 
+@pytest.mark.parametrize(
+    ("gone", "anew", "obeyed", "caught"),
+    [
+        (30.0, None, 3, True),  # it had obeyed the record that is gone
+        (30.0, None, None, False),  # it begins when there is none
+        (19.0, 40.0, None, True),  # the record was written anew since
+    ],
+)
+def test_a_record_of_the_route_that_is_gone_excuses_those_who_know_of_none(
+    gone: float, anew: float | None, obeyed: int | None, caught: bool
+) -> None:
+    story, new = Story(), {"active": "new", "state": "open", "armed": True, "until": None}
+
+    def lost(s: Story) -> None:
+        s.at(18.0, "route", "route", epoch=3, **new)
+        if obeyed is not None:
+            s.at(18.5, "p0-2", "says", status="running", epoch=obeyed, topic="new")
+        s.at(gone, "outsider", "hand", hand="route_gone", did=True, amount=0.0)
+        if anew is not None:
+            s.at(anew, "route", "route", epoch=4, **new)
+        s.at(78.0, "p0-2", "admitted", topic="old", key="z", seq=0, app="p0")
+
+    story.plants["released"] = lost
+    assert ("woken" in story.tell()) == caught
+
+
 def _late_point(s: Story) -> None:
     """The pause ends at 70, the point is stamped at 69, and a producer obeys it."""
     s.at(65.0, "route", "route", active="old", state="paused", armed=True, until=70.0)

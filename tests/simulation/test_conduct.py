@@ -90,6 +90,8 @@ SWITCH = ("switch_producers", "intended")
 MAKE = {"port": "admin", "method": "create_topic"}
 PLAN: Line = (5.0, "journal", "plan", {})
 LONGER, DENY = call(5.0, method="alter_topic_configs"), call(5.0, method="create_acls")
+FAILED = acls(11.0, "create", "a", outcome="fail")
+OTHER_TOPIC = {"method": "alter_topic_configs", "topic": "new"}
 PAUSED: Line = (5.0, "p0-1", "says", {"status": "paused"})
 
 
@@ -147,7 +149,18 @@ def transaction(at: float, state: str) -> Line:
     return at, "nightly", "transaction", {"topic_id": "A", "state": state}
 
 
-FAULT: Line = (135.0, "p", "fault", {"fault": SimpleNamespace(kind="slow"), "call": "admin.offsets"})
+def fault(at: float, kind: str = "slow", amount: float = 1.0) -> Line:
+    return at, "p", "fault", {"fault": SimpleNamespace(kind=kind, amount=amount), "call": "admin.offsets"}
+
+
+def removed(at: float, which: str) -> Line:
+    """Somebody removes the DENY bindings of these letters."""
+    return at, "outsider", "hand", {"hand": "deny_removed", "did": list(which), "amount": 0.0}
+
+
+FAULT = fault(135.0)
+PUT_BACK = hand(10.0, "retention_put_back")
+BACK_BEGUN = row(12.0, "rollback", "intended")
 
 
 PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
@@ -165,6 +178,8 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
         ],
         {},
     ),
+    ("sends_while_seated", [seat(10.0, "p", 40.0), fault(11.0, "clock_step", 5.0), call(60.0)], {}),
+    ("sends_while_seated", [seat(10.0, "p", 40.0), call(60.0)], {"skew": 4.0}),
     ("one_seat", [seat(10.0, "p", 40.0), seat(20.0, "q", 50.0)], {}),
     ("ends_tidily", [row(5.0, "arm"), state(20.0, "done")], {}),
     ("ends_tidily", [row(5.0, "create_target"), state(20.0, "rolled_back")], {}),
@@ -184,6 +199,11 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
         {},
     ),
     ("mends_before_it_acts", [DENY, hand(10.0, "deny_removed"), row(20.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [DENY, removed(10.0, "ab"), acls(11.0, "create", "a"), row(20.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [DENY, removed(10.0, "a"), (11.0, *FAILED[1:]), row(20.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [LONGER, PUT_BACK, call(11.0, **OTHER_TOPIC), row(20.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [LONGER, PUT_BACK, fault(11.0), row(150.0, *SWITCH)], {}),
+    ("mends_before_it_acts", [LONGER, PUT_BACK, row(15.0, "freeze", "undone"), row(20.0, *SWITCH)], {}),
     ("hanging_is_aborted_first", [*PREPARED, hand(7.0, "transaction_hangs"), BEGUN, ENDED], {}),
     ("carries_out_the_plan_of_now", [PLAN, hand(10.0, "partition_added_source"), call(20.0, **MAKE)], {}),
     (
@@ -196,8 +216,18 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("freezes_end_in_time", [BEGUN, row(95.0, "freeze", "undone")], {}),
     ("freezes_end_in_time", [BEGUN, hand(15.0, "run_deleted"), row(60.0, "freeze", "undone")], {}),
     ("freezes_end_in_time", [BEGUN], {}),
+    ("freezes_end_in_time", [BEGUN, fault(20.0), row(250.0, "freeze", "undone")], {}),
+    ("freezes_end_in_time", [BEGUN, (20.0, "p", "killed", {}), row(250.0, "freeze", "undone")], {}),
+    ("freezes_end_in_time", [BEGUN, row(105.0, "freeze", "undone")], {"skew": 4.0}),
     ("one_freeze_a_try", [BEGUN, RESUMED, row(60.0, "freeze", "intended", since=40.0)], {}),
     ("denied_is_denied", [FENCE, append(20.0, 2)], {}),
+    ("denied_is_denied", [FENCE, BACK_BEGUN, append(20.0, 2)], {}),
+    ("denied_is_denied", [FENCE, BACK_BEGUN, append(20.0, 2), acls(21.0, "delete", "a")], {}),
+    (
+        "denied_is_denied",
+        [FENCE, row(12.0, "freeze", "undoing", migration="m2"), acls(13.0, "delete", "a"), append(20.0, 2)],
+        {},
+    ),
     ("paused_is_flushed", [PAUSED, sent(5.5)], {}),
     ("paused_is_flushed", [picture(1.0, "new"), taken(4.0), PAUSED, sent(5.5)], {}),
     ("paused_is_flushed", [picture(1.0, "old", 90.0), PAUSED, taken(5.2), picture(5.4, "new"), sent(5.5)], {}),
@@ -213,6 +243,8 @@ PLANTED: list[tuple[str, list[Line], dict[str, Any]]] = [
     ("begins_in_its_window", [*PREPARED, BEGUN], {"windows": [(60.0, 100.0)]}),
     ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "arm"), WAITS], MISSED),
     ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "lengthen_retention"), WAITS], MISSED),
+    ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "arm"), WAITS, fault(150.0)], MISSED),
+    ("missed_windows_leave_nothing", [state(1.0, "open"), row(5.0, "arm"), WAITS, hand(150.0, "run_paused")], MISSED),
     ("nothing_open_at_the_fence", [transaction(20.0, "open"), FENCED], {}),
     ("deleted_when_done_and_due", [FENCED, SCREAM, call(140.0, **GONE)], RETIRE),
     ("deleted_when_done_and_due", [*DONE, SCREAM, call(140.0, **GONE)], RETIRE | {"retire_after_s": 150.0}),
@@ -259,6 +291,9 @@ def test_a_migration_that_has_to_be_closed_though_nothing_else_went_wrong_is_cau
     assert judge(pointed, back, end=CLOSED) == set(), "nobody asked to go back"
     assert judge(hand(9.0, "deny_removed", "outsider"), *lines, end=CLOSED) == set()
     assert judge((9.0, "p", "killed", {}), *lines, end=CLOSED) == set()
+    proven, lost = row(8.0, "order_proof"), hand(9.0, "route_gone", "outsider")
+    assert "ends_by_itself" in judge(proven, lost, hand(9.5, "producer_crash", "outsider"), *lines, end=CLOSED)
+    assert judge(lost, *lines, end=CLOSED) == set(), "where producers are was still to be told"
 
 
 def test_a_second_answer_to_a_question_that_was_asked_once_counts_for_nothing() -> None:
@@ -349,9 +384,6 @@ def test_a_freeze_in_its_window_and_a_missed_one_that_is_put_back_are_not_blamed
     assert judge(opened, armed, WAITS, hand(9.0, "run_paused"), **MISSED) == set(), "somebody took the run away"
 
 
-STEP = SimpleNamespace(kind="clock_step")
-
-
 @pytest.mark.parametrize(
     "lines",
     [
@@ -362,7 +394,7 @@ STEP = SimpleNamespace(kind="clock_step")
         [seat(10.0, "p", 40.0), call(41.0), call(50.0, "watch")],
         [seat(10.0, "p", 40.0), LATE, acls(61.0, "delete", "a")],
         [seat(10.0, "p", 40.0), acls(12.0, "create", "a"), acls(90.0, "delete", "a")],
-        [seat(10.0, "p", 40.0), (11.0, "p", "fault", {"fault": STEP}), call(60.0)],
+        [seat(10.0, "p", 40.0), fault(11.0, "clock_step", -25.0), call(60.0)],
         [seat(10.0, "p", 40.0), (15.0, "p", "seat_left", {"migration": "m"}), seat(20.0, "q", 50.0)],
         [seat(10.0, "p", 40.0), seat(40.0, "q", 70.0)],
         [row(5.0, "arm"), row(9.0, "arm", "undone"), row(9.0, "create_target"), state(20.0, "done")],
@@ -387,6 +419,9 @@ STEP = SimpleNamespace(kind="clock_step")
         [*PREPARED, BEGUN, (20.0, "p", "killed", {}), row(200.0, "freeze", "undone")],
         [*PREPARED, BEGUN, hand(15.0, "run_deleted"), row(30.0, "freeze", "undone")],
         [*PREPARED, BEGUN, RESUMED, row(60.0, "freeze", "intended", since=55.0), row(80.0, "freeze", "undone")],
+        [FENCE, BACK_BEGUN, acls(13.0, "delete", "a"), append(20.0, 2)],
+        [DENY, removed(10.0, "ab"), acls(11.0, "create", "b"), acls(12.0, "create", "a"), row(20.0, *SWITCH)],
+        [LONGER, PUT_BACK, fault(11.0), row(40.0, *SWITCH)],
         [FENCE, append(9.0, 1), hand(15.0, "deny_removed", "outsider"), append(20.0, 2)],
         [sent(4.0), PAUSED],
         [picture(1.0, "new", 90.0), PAUSED, picture(5.2, "old"), taken(5.4), sent(5.5)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import Event
-from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Violation, fences_of, forward
+from tests.simulation.promises.facts import FRESH_S, LOOK_S, Facts, Fence, Violation, faulty, fences_of, forward
 
 
 def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
@@ -40,12 +40,14 @@ def stops_after_a_write(facts: Facts) -> Iterator[Violation]:
                 )
 
 
-def _being_lifted(facts: Facts, at: float) -> bool:
-    """Whether producers were on their way back then: the DENY goes first, and its deletion may have been lost to the
-    one who asked for it."""
-    rows = [e for e in facts.deeds if e.what == "row" and e.at <= at]
+def _being_lifted(facts: Facts, fence: Fence, at: float) -> bool:
+    """Whether producers of this very migration were on their way back then, and its DENY had been deleted: it goes
+    first, and its deletion may have been lost to the one who asked for it."""
+    before = [e for e in facts.deeds if e.at <= at]
+    rows = [e for e in before if e.what == "row" and e["migration"] == fence.migration]
     last = {e["step"]: e["state"] for e in rows if e["step"] in ("freeze", "rollback")}
-    return last.get("freeze") == "undoing" or last.get("rollback") == "intended"
+    back = last.get("freeze") == "undoing" or last.get("rollback") == "intended"
+    return back and any(e.what == "call" and e["method"] == "delete_acls" and e.at > fence.at for e in before)
 
 
 def denied_is_denied(facts: Facts) -> Iterator[Violation]:
@@ -54,10 +56,14 @@ def denied_is_denied(facts: Facts) -> Iterator[Violation]:
     set_ = [e.at for e in facts.deeds if e.what == "call" and (e["method"], e["outcome"]) == ("create_acls", "ok")]
     for fence in fences_of(facts):
         for a in facts.appended.values():
-            if a.who != "rogue" or not fence.past(a) or a.at <= fence.at or _being_lifted(facts, a.at):
+            if a.who != "rogue" or not fence.past(a) or a.at <= fence.at or _being_lifted(facts, fence, a.at):
                 continue
             if not any(h.at <= a.at and not any(h.at < at <= a.at for at in set_) for h in gone):
                 yield Violation("deny", f"{a.who} wrote past the fence, which the DENY should keep it from", a.at)
+
+
+FAULTY_LOOK_S = 100.0
+"""An act rests on a look at most this old where faults are in the way: its seat, an old answer, a clock that is off."""
 
 
 def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
@@ -69,8 +75,18 @@ def mends_before_it_acts(facts: Facts) -> Iterator[Violation]:
     ):
         for hand in facts.hand(name):
             e = _next(facts, hand, method, acts) if hand["did"] and _held(facts, hand, method) else None
-            if e is not None and e.at > hand.at + LOOK_S:
+            if e is None:
+                continue
+            most = FAULTY_LOOK_S if faulty(facts, hand.at - FRESH_S, e.at) else LOOK_S
+            if e.at > hand.at + most:
                 yield Violation("unmended", f"{e['step']} while {name} was not mended for {e.at - hand.at:.0f} s", e.at)
+
+
+def _sets(facts: Facts, e: Event, method: str) -> bool:
+    """Whether a call sets a DENY, or a retention, on the source."""
+    if e.what != "call" or (e["method"], e["outcome"]) != (method, "ok"):
+        return False
+    return e.get("topic", facts.source) == facts.source
 
 
 def _held(facts: Facts, hand: Event, method: str) -> bool:
@@ -79,7 +95,7 @@ def _held(facts: Facts, hand: Event, method: str) -> bool:
     for e in facts.deeds:
         if e.at >= hand.at:
             break
-        if e.what == "call" and e["method"] == method:
+        if _sets(facts, e, method):
             held = True
         elif e.what == "row" and (e["step"], e["state"]) == ("lengthen_retention", "undone"):
             held = held and method != "alter_topic_configs"
@@ -87,13 +103,15 @@ def _held(facts: Facts, hand: Event, method: str) -> bool:
 
 
 def _next(facts: Facts, hand: Event, method: str, acts: tuple[str, ...]) -> Event | None:
-    """The first of these acts after a hand; None where it was mended before, or something else is in the way."""
+    """The first of these acts after a hand; None where all that it took was set again before, or is wanted no more."""
+    gone = {str(acl) for acl in hand["did"]} if isinstance(hand["did"], list | tuple | set | frozenset) else {""}
+    lifted = ("lengthen_retention",) if method == "alter_topic_configs" else ("freeze", "fence")
     for e in facts.deeds:
         if e.at <= hand.at:
             continue
-        if e.what in ("fault", "killed") or (e.what == "call" and e["method"] == method):
-            return None
-        if e.what == "row" and e["state"] in ("undoing", "undone") and e["step"] in ("freeze", "fence"):
+        if _sets(facts, e, method):
+            gone -= set(e.get("acls") or gone)
+        if not gone or (e.what == "row" and e["state"] in ("undoing", "undone") and e["step"] in lifted):
             return None
         if e.what == "row" and e["state"] == "intended" and e["step"].split(":")[0] in acts:
             return e

@@ -27,8 +27,12 @@ WATCH_S = 60.0 + 2 * END_SLACK_S
 """Added where people's hands took the run away: the watch looks at a freeze a minute after its lease."""
 
 
+BEGIN_ANEW_S = 45.0
+"""Within this time a process that was killed, or that a fault has struck, is at work again."""
+
+
 def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
-    """A freeze that nothing disturbs is switched, or resumed on the source, within its budget.
+    """A freeze is switched, or resumed on the source, within its budget; each fault may add what it costs.
 
     One that is switched begins no new time where a resume is called off: from the switch on no timer resumes.
     """
@@ -53,13 +57,16 @@ def freezes_end_in_time(facts: Facts) -> Iterator[Violation]:
 
 def _too_long(facts: Facts, since: float, end: Event) -> Iterator[Violation]:
     inside = [e for e in facts.deeds if since <= e.at <= end.at]
-    if any(e.what in ("fault", "killed") for e in inside) or facts.start.get("skew"):
-        return
+    struck = [e for e in inside if e.what in ("fault", "killed")]
     hands = [e for e in facts.hands if e.who == "person" and since - PAUSED_S <= e.at <= end.at]
     most = facts.budget_s + (WATCH_S if hands else END_SLACK_S)
     gone = len(hands) == 1 and hands[0]["hand"] in ("run_deleted", "marked_failed") and hands[0].at >= since
-    if gone and hands[0]["did"]:
+    if gone and hands[0]["did"] and not struck:
         most = hands[0].at - since + GONE_S
+    if struck:  # a process may have to begin anew, and where that was its last try the watch resumes
+        costs = (abs(e["fault"].amount) if e.what == "fault" else 0.0 for e in struck)
+        most = facts.budget_s + WATCH_S + sum(cost + BEGIN_ANEW_S for cost in costs)
+    most += 2 * abs(facts.start.get("skew") or 0.0)
     if end.at - since > most:
         yield Violation("freeze", f"a freeze of {facts.budget_s:g} s ran for {end.at - since:.0f} s", since)
 
@@ -187,18 +194,20 @@ def missed_windows_leave_nothing(facts: Facts) -> Iterator[Violation]:
     began in time, until that is resumed.
     """
     windows = facts.start.get("windows") or ()
-    if any(e.what in ("fault", "killed") for e in facts.deeds) or any(h.who == "person" for h in facts.hands):
-        return
+    people = [h.at for h in facts.hands if h.who == "person"]
     for _, last in windows:
         at = last + MISSED_S
         if facts.end is None or at > facts.end.at or any(o <= at and last < c for o, c in windows):
+            continue
+        if faulty(facts, last - MISSED_S, at) or any(last - PAUSED_S <= p <= at for p in people):
             continue
         ends = [e.at for e in facts.deeds if e.what == "row" and e["step"] == "freeze" and e.at <= at]
         since = max(last, *ends[-1:], 0.0)
         looks = [e.at for e in facts.deeds if e.what == "note" and e["kind"] == "waits" and since < e.at < at - LOOK_S]
         rows = {e["step"]: e["state"] for e in facts.deeds if e.what == "row" and e.at <= at}
         state = [e["state"] for e in facts.deeds if e.what == "state" and e.at <= at]
-        if state[-1:] != ["open"] or rows.get("freeze", "undone") != "undone":
+        back = rows.get("rollback", "undone") != "undone"
+        if state[-1:] != ["open"] or rows.get("freeze", "undone") != "undone" or back:
             continue
         left = [step for step in ("arm", "lengthen_retention") if rows.get(step, "undone") != "undone"]
         if left and looks:

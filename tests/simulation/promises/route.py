@@ -48,16 +48,22 @@ CONTACT_S = 13.0
 def admits_by_the_route(facts: Facts) -> Iterator[Violation]:
     """On an armed route no application takes a record for a topic that the route has not named for a while.
 
-    However long it slept: what it takes then could be acknowledged behind the fence.
+    However long it slept: what it takes then could be acknowledged behind the fence. Where the record is gone, that
+    holds for whoever has obeyed it; who begins then knows of none, until it is written anew.
     """
     gone = [h.at for h in facts.hand("route_gone")]
     routes = [e for e in facts.deeds if e.what == "route"]
-    at = [e.at for e in routes]
+    at, obeyed = [e.at for e in routes], dict[str, int]()
     for e in facts.events:
+        if e.what == "says":
+            obeyed[e.who] = max(obeyed.get(e.who, 0), e.get("epoch", 0))
         if e.what != "admitted":
             continue
         known = bisect_right(at, e.at - CONTACT_S)
-        if known == 0 or not routes[known - 1]["armed"] or any(g <= e.at for g in gone):
+        if known == 0 or not routes[known - 1]["armed"]:
+            continue
+        lost = any(routes[known - 1].at <= g <= e.at for g in gone)
+        if lost and obeyed.get(e.who, -1) < routes[known - 1].get("epoch", 0):
             continue
         pictures = routes[known - 1 : bisect_right(at, e.at)]
         if not any(lets(route, e["topic"], e.at) for route in pictures):
