@@ -113,8 +113,14 @@ class ClusterAdmin(Protocol):
     def delete_acls(self, acls: Iterable[Acl]) -> None:
         """Delete exactly these bindings; those that are not there are passed over."""
 
-    def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
-        """One entry for every partition of the topic as described (or of those asked), read or not."""
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, *, ends_alone: bool = False
+    ) -> dict[int, PartitionOffsets]:
+        """One entry for every partition of the topic as described (or of those asked), read or not.
+
+        With ``ends_alone`` END_U is asked and nothing else: log start and END_C are None. That is one request a
+        leader in place of three, for looks that come one after another while producers stand still.
+        """
 
     def groups(self) -> list[GroupInfo]:
         """Every group the broker lists, of every kind, without members."""

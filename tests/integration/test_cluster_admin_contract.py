@@ -279,6 +279,13 @@ def test_offsets_have_a_row_for_every_partition(world: World, topic_name: Callab
     assert set(asked) == {1, 7}
     assert asked[7].end is None
     assert asked[7].error
+    ends = world.admin.offsets(name, ends_alone=True)
+    assert {p: (o.log_start, o.end_committed, o.end, o.error) for p, o in ends.items()} == {
+        p: (None, None, o.end, None) for p, o in rows.items()
+    }
+    assert world.admin.offsets(name, [7], ends_alone=True)[7].error
+    gone = topic_name()
+    assert error(lambda: world.admin.offsets(gone, ends_alone=True)) is NotFound
 
 
 def test_a_transaction_shows_while_it_is_open(world: World, topic_name: Callable[..., str]) -> None:

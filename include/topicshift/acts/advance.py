@@ -19,7 +19,7 @@ from topicshift.core.engine.decision import RETELL_S, Decision, Kind
 from topicshift.core.engine.engine import Wanted, next_act
 from topicshift.core.engine.trace import dump
 from topicshift.core.engine.view import Record, View, key_of
-from topicshift.core.engine.words import ORDER, Act, Ask, Step
+from topicshift.core.engine.words import ORDER, Act, Ask, Row, Step, StepState
 from topicshift.core.errors import AccessDenied, NotFound, OwnershipLost, TopicshiftError, Transient
 from topicshift.core.news import News
 
@@ -28,6 +28,9 @@ POLL_S = 0.1
 
 FIRST_POLL_S = 0.02
 """Seconds before the first look after an act, doubled from look to look: most answers come soon."""
+
+ANSWER_POLL_S = 0.05
+"""Seconds between two looks for the verifier's answer alone."""
 
 CALM_POLL_S = 0.5
 """Seconds between two looks while nobody is held up."""
@@ -151,7 +154,7 @@ def advance(
         _say(ctx, other or decision.why)
         if (ctx.clock.now() - last).total_seconds() >= patience_s:
             return _waiting(ctx, Waiting(decision, view, other or ""))
-        ctx.clock.sleep(_pause(ctx, decision, pause) if record.freeze is not None else CALM_POLL_S)
+        _rest(ctx, record, decision, pause)
         pause *= 2
 
 
@@ -160,6 +163,37 @@ def _waiting(ctx: MigrationContext, outcome: Waiting) -> Waiting:
     for error in ctx.memory.refused.values():
         raise error
     return outcome
+
+
+def _rest(ctx: MigrationContext, record: Record, decision: Decision, pause: float) -> None:
+    """Wait until the next look.
+
+    While producers stand still for the verifier's answer alone, that is looked for and nothing else, for up to
+    :data:`CALM_POLL_S`: whole looks, which ask for every partition, would take the processors that Spark reads on.
+    """
+    if record.freeze is None:
+        ctx.clock.sleep(CALM_POLL_S)
+        return
+    ctx.clock.sleep(_pause(ctx, decision, pause))
+    if decision.kind is not Kind.WAIT or decision.step is not Step.VERIFY_DRAIN:
+        return
+    for _ in range(round(CALM_POLL_S / ANSWER_POLL_S)):
+        if _answered(ctx, record):
+            return
+        ctx.clock.sleep(ANSWER_POLL_S)
+
+
+def _answered(ctx: MigrationContext, record: Record) -> bool:
+    """Whether the verifier has answered, or has to be looked at for another reason."""
+    rows = {s: row for s in record.certificates if (row := record.step(Row.VERIFICATION, s)) is not None}
+    asked = {s: row.data.get("question") for s, row in rows.items() if row.state is StepState.INTENDED}
+    try:
+        return not asked or any(
+            (answer := ctx.ports.verifier.answer(s)) is not None and answer.get("question") == question
+            for s, question in asked.items()
+        )
+    except TopicshiftError:
+        return True  # the next look tells what is wrong
 
 
 def _pause(ctx: MigrationContext, decision: Decision, pause: float) -> float:

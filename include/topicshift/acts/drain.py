@@ -265,8 +265,12 @@ class DrainTaker:
             for group, new in answer.items():
                 self._note_moves(group, w.commits[group], new)
                 w.commits[group] = _merged(w.commits[group], new)
-        w.evidence = await self._evidence()
+        evidence, before = await self._evidence(), (w.evidence, w.offsets)
+        w.evidence = evidence
         w.offsets = await self.reader.offsets(self.inputs.topic, range(w.partitions))
+        drained = self.fence is not None and certificate.verdict is Verdict.DRAINED
+        if drained and before == (w.evidence, w.offsets):
+            return certificate  # everybody has drained it for good, and nothing else has changed
         return await self._certify(second_sample=False)
 
 

@@ -99,7 +99,8 @@ class _Look:
         if needs & {Fact.FENCE, Fact.PROOF, Fact.STILL, Fact.RETENTION, Fact.SOURCE}:
             ask["source"] = lambda: admin.topic(source)
         if needs & {Fact.FENCE, Fact.PROOF, Fact.STILL}:
-            ask["ends"] = lambda: admin.offsets(source)
+            alone = not needs & {Fact.PROOF, Fact.STILL}  # a fence that is proven is held against END_U
+            ask["ends"] = lambda: admin.offsets(source, ends_alone=alone)
         if needs & {Fact.PROOF, Fact.STILL}:
             partitions = range(int(self._fence_row()["partitions"])) if record.begun(Row.FENCE) else range(0)
             ask["kafka_producers"] = lambda: admin.producers(source, partitions)
@@ -162,7 +163,7 @@ class _Look:
 
     def _ends(self, topic: str) -> Mapping[int, Any]:
         try:
-            return self.ctx.admin.offsets(topic)
+            return self.ctx.admin.offsets(topic, ends_alone=not self.releasing)
         except NotFound:
             return {}
 

@@ -432,7 +432,9 @@ class FakeCluster:
         with self._lock:
             self._acls -= wanted
 
-    def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, *, ends_alone: bool = False
+    ) -> dict[int, PartitionOffsets]:
         """See :class:`topicshift.ports.ClusterAdmin`."""
         self._enter("offsets")
         with self._lock:
@@ -449,7 +451,9 @@ class FakeCluster:
                     out[p] = PartitionOffsets(None, None, None, self._unreadable[topic, p])
                 else:
                     held = found.partitions[p]
-                    out[p] = PartitionOffsets(held.log_start, held.stable, held.end)
+                    out[p] = PartitionOffsets(
+                        None if ends_alone else held.log_start, None if ends_alone else held.stable, held.end
+                    )
             return out
 
     def groups(self) -> list[GroupInfo]:

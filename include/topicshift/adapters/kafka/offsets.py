@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.adapters.kafka.topics import topic_id_text
+from topicshift.adapters.kafka.whole import EARLIEST, LATEST, list_offsets
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.kafka.cluster import PartitionOffsets
 
@@ -57,8 +59,10 @@ async def observe_topic(conn: Connection, topic: str) -> TopicIdentity | None:
     return TopicIdentity(topic, topic_id_text(described.topic_id), max(partitions, default=-1) + 1)
 
 
-async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
-    """Log start, END_U and, after these, END_C of each partition asked.
+async def observe_offsets(
+    conn: Connection, topic: str, partitions: Iterable[int], *, ends_alone: bool = False
+) -> dict[int, PartitionOffsets]:
+    """Log start, END_U and, after these, END_C of each partition asked; with ``ends_alone`` END_U and nothing else.
 
     END_C below END_U is an open transaction, therefore, and not a log that grew between the two questions; where END_C
     has passed it, END_C is END_U.
@@ -75,7 +79,7 @@ async def observe_offsets(conn: Connection, topic: str, partitions: Iterable[int
         share = max(1.0, (deadline - time.monotonic()) / (2 if not rows else 1))
         codes: dict[int, str] = {}
         for start in range(0, len(left), _AT_ONCE):
-            some, some_codes = await _ask(conn, topic, left[start : start + _AT_ONCE], share)
+            some, some_codes = await _ask(conn, topic, left[start : start + _AT_ONCE], share, ends_alone)
             rows |= some
             codes |= some_codes
         left = [p for p in left if codes.get(p) in _PASSING or codes.get(p) == "_TIMED_OUT"]
@@ -104,65 +108,92 @@ def known_offsets(conn: Connection, topic: str) -> dict[int, PartitionOffsets]:
     return offsets
 
 
-async def _ask(
-    conn: Connection, topic: str, partitions: list[int], bound: float
-) -> tuple[dict[int, PartitionOffsets], dict[int, str]]:
-    from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka import admin as confluent_admin
+class _Asked:
+    """What the brokers have said so far of some partitions of a topic."""
 
-    spec: Any = getattr(confluent_admin, "OffsetSpec")  # noqa: B009 - it is there, but not in the typed exports
-    tps = [TopicPartition(topic, p) for p in partitions]
-    admin = conn.native
-    committed, uncommitted = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-    until = time.monotonic() + bound
-    found: dict[int, dict[str, int | None]] = {p: {} for p in partitions}
-    errors: dict[int, str] = {}
-    codes: dict[int, str] = {}
+    def __init__(self, conn: Connection, topic: str, partitions: list[int], bound: float) -> None:
+        self.conn, self.topic, self.partitions = conn, topic, partitions
+        self.until = time.monotonic() + bound
+        self.found: dict[int, dict[str, int | None]] = {p: {} for p in partitions}
+        self.errors: dict[int, str] = {}
+        self.codes: dict[int, str] = {}
 
-    async def take(**asked: Mapping[Any, Any]) -> None:
-        await settle([f for futures in asked.values() for f in futures.values()], until + 1.0 - time.monotonic())
-        for name, futures in asked.items():
-            for tp, future in futures.items():
-                p = int(tp.partition)
-                resource = f"topic {topic}, partition {p}"
-                result, error, code = outcome(conn, future, operation="DESCRIBE", resource=resource)
-                found[p][name] = int(result.offset) if result is not None and result.offset >= 0 else None
-                if error is not None:
-                    errors[p], codes[p] = f"{code}: {error}", code
-                elif found[p][name] is None:
-                    errors.setdefault(
-                        p, f"topic {topic}, partition {p}: its leader gave no {name} offset; it may be changing"
-                    )
-                    codes.setdefault(p, "OFFSET_NOT_AVAILABLE")
+    def ask(self, partitions: list[int], which: int, isolation: Any = None) -> Future[Any]:
+        """Ask for one offset of each of these partitions."""
+        left = max(1.0, self.until - time.monotonic())
+        return list_offsets(self.conn.native, self.topic, partitions, which, isolation=isolation, timeout_s=left)
 
-    await take(
-        start=admin.list_offsets({tp: spec.earliest() for tp in tps}, request_timeout=bound),
-        end=admin.list_offsets({tp: spec.latest() for tp in tps}, isolation_level=uncommitted, request_timeout=bound),
-    )
-    tps = [tp for tp in tps if found[tp.partition].get("end") is not None]
-    if tps:
-        left = max(1.0, until - time.monotonic())
-        await take(
-            stable=admin.list_offsets(
-                {tp: spec.latest() for tp in tps}, isolation_level=committed, request_timeout=left
-            )
-        )
-    for one in found.values():
-        stable, end = one.get("stable"), one.get("end")
+    async def take(self, partitions: list[int], **asked: Future[Any]) -> None:
+        """Wait for these answers and note what they say of each partition."""
+        await settle(asked.values(), self.until + 1.0 - time.monotonic())
+        for name, future in asked.items():
+            if not future.done() or future.exception() is not None:
+                for p in partitions:
+                    self._failed(p, future)
+                continue
+            answers = {int(tp.partition): answer for tp, answer in future.result().items()}
+            for p in partitions:
+                self._note(p, name, answers.get(p))
+
+    def _note(self, p: int, name: str, answer: Any) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        if isinstance(answer, KafkaError):
+            refused: Future[Any] = Future()
+            refused.set_exception(KafkaException(answer))
+            self._failed(p, refused)
+            return
+        self.found[p][name] = offset = int(answer.offset) if answer is not None and answer.offset >= 0 else None
+        if offset is None:
+            why = f"topic {self.topic}, partition {p}: its leader gave no {name} offset; it may be changing"
+            self.errors.setdefault(p, why)
+            self.codes.setdefault(p, "OFFSET_NOT_AVAILABLE")
+
+    def _failed(self, p: int, future: Future[Any]) -> None:
+        resource = f"topic {self.topic}, partition {p}"
+        _, error, code = outcome(self.conn, future, operation="DESCRIBE", resource=resource)
+        self.errors[p], self.codes[p] = f"{code}: {error}", code
+
+    def row(self, p: int) -> PartitionOffsets:
+        """What was said of one partition."""
+        seen = self.found[p]
+        stable, end = seen.get("stable"), seen.get("end")
         if stable is not None and end is not None:
-            one["stable"] = min(stable, end)
-    rows = {p: PartitionOffsets(v.get("start"), v.get("stable"), v.get("end"), errors.get(p)) for p, v in found.items()}
-    return rows, codes
+            stable = min(stable, end)
+        return PartitionOffsets(seen.get("start"), stable, end, self.errors.get(p))
+
+
+async def _ask(
+    conn: Connection, topic: str, partitions: list[int], bound: float, ends_alone: bool
+) -> tuple[dict[int, PartitionOffsets], dict[int, str]]:
+    from confluent_kafka import IsolationLevel
+
+    asked = _Asked(conn, topic, partitions, bound)
+    first = {} if ends_alone else {"start": asked.ask(partitions, EARLIEST)}
+    await asked.take(partitions, **first, end=asked.ask(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED))
+    if ends_alone:
+        return {p: asked.row(p) for p in partitions}, asked.codes
+    ended = [p for p in partitions if asked.found[p].get("end") is not None]
+    if ended:
+        await asked.take(ended, stable=asked.ask(ended, LATEST, IsolationLevel.READ_COMMITTED))
+    return {p: asked.row(p) for p in partitions}, asked.codes
 
 
 class OffsetsReader(OfConnection):
     """The offsets method of :class:`topicshift.ports.ClusterAdmin`, from plain code."""
 
-    def offsets(self, topic: str, partitions: Iterable[int] | None = None) -> dict[int, PartitionOffsets]:
-        """One row for every partition asked, or of the topic as described. Raises ``NotFound`` for a missing topic."""
-        return run(self._offsets(topic, partitions))
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, *, ends_alone: bool = False
+    ) -> dict[int, PartitionOffsets]:
+        """One row for every partition asked, or of the topic as described. Raises ``NotFound`` for a missing topic.
 
-    async def _offsets(self, topic: str, partitions: Iterable[int] | None) -> dict[int, PartitionOffsets]:
+        With ``ends_alone`` log start and END_C are not asked.
+        """
+        return run(self._offsets(topic, partitions, ends_alone))
+
+    async def _offsets(
+        self, topic: str, partitions: Iterable[int] | None, ends_alone: bool
+    ) -> dict[int, PartitionOffsets]:
         if partitions is None:
             identity = await observe_topic(self.connection, topic)
             if identity is None:
@@ -171,4 +202,4 @@ class OffsetsReader(OfConnection):
                     "Check its name, and DESCRIBE on the topic."
                 )
             partitions = range(identity.partitions)
-        return await observe_offsets(self.connection, topic, partitions)
+        return await observe_offsets(self.connection, topic, partitions, ends_alone=ends_alone)
