@@ -36,6 +36,9 @@ from topicshift.core.route.topics import READER
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("topicshift.librdkafka")
 
+_AT_ONCE = 1000
+"""Records that are taken from the client at once, where so many have come."""
+
 WRITER = "writer"
 """Header of a route record: random per write, so that a writer recognises its own record after an open outcome."""
 
@@ -56,28 +59,40 @@ class TopicLog:
     bad: dict[str, str] = field(default_factory=dict)
     acks: dict[bytes, Ack | BadAck] = field(default_factory=dict)
     writers: dict[str, bytes] = field(default_factory=dict)
+    _unread: dict[bytes, tuple[bytes, int | None]] = field(default_factory=dict)
+    """Acknowledgements by key, as the last record of each has them: value and the broker's stamp in ms."""
 
     def forget(self, position: int | None) -> None:
         """Start over at this offset, or wait until the topic exists."""
         self.next = position
-        for table in (self.routes, self.bad, self.acks, self.writers):
+        for table in (self.routes, self.bad, self.acks, self.writers, self._unread):
             table.clear()
 
     def take(self, message: Message) -> None:
-        """Take in a record, whatever its bytes are."""
+        """Take in a record, whatever its bytes are. What acknowledgements say is worked out by :meth:`judge`."""
         key, value = message.key() or b"", message.value()
         if key == CLOCK_KEY.encode():
             return
         if self.topic == ROUTES_TOPIC:
             self._route(key.decode("utf-8", "replace"), value, message)
             return
-        ack = None if value is None else read_ack(key, value, stamp_of(message))
-        if ack is None:
+        if value is None:
             self.acks.pop(key, None)
+            self._unread.pop(key, None)
             return
-        if isinstance(ack, BadAck):
-            log.warning("The acknowledgement of %s/%s is not understood: %s", ack.logical, ack.instance, ack.why)
-        self.acks[key] = ack
+        self._unread[key] = value, stamp_of(message)
+
+    def judge(self) -> None:
+        """Work out what the newest acknowledgement of each instance says: of many heartbeats it alone counts."""
+        for key, (value, stamp) in self._unread.items():
+            ack = read_ack(key, value, stamp)
+            if ack is None:
+                self.acks.pop(key, None)
+                continue
+            if isinstance(ack, BadAck):
+                log.warning("The acknowledgement of %s/%s is not understood: %s", ack.logical, ack.instance, ack.why)
+            self.acks[key] = ack
+        self._unread.clear()
 
     def _route(self, key: str, value: bytes | None, message: Message) -> None:
         have = self.routes.pop(key, None)
@@ -182,8 +197,9 @@ class RouteLog:
                     f"{end}). Unknown is never taken as a yes; it is asked again."
                 )
             message = reader.poll(min(left, 0.05))
-            if message is not None:
-                self._take(message)
+            for one in [] if message is None else [message, *reader.consume(_AT_ONCE, 0)]:
+                self._take(one)
+        state.judge()
 
     def _take(self, message: Message) -> None:
         error = message.error()
