@@ -315,6 +315,21 @@ def _doubted(world: RouteWorld) -> bool:
         return "not stamped by the brokers" in str(exc)
 
 
+def test_a_broker_that_crashed_and_came_back_leaves_no_armed_producer_blind() -> None:
+    """The partition of the route has a new leader epoch then, and refuses whoever still asks with the one before."""
+    with EmbeddedBroker() as broker:
+        world = RouteWorld(broker.config(), "crashed")
+        producer = world.producer(timing=Timing(**SOON))
+        with life(producer, world):
+            producer.wait_ready()
+            world.arm(CHECKOUT)
+            broker.kill()
+            eventually("it is blind", lambda: producer.status is Status.BLIND, 30)
+            broker.restart()
+            eventually("it goes on", lambda: producer.status is Status.RUNNING, 30)
+            assert producer.produce("k", b"x") == world.source
+
+
 # ------------------------------------------------------------------------------------------------ callbacks, arming
 
 

@@ -15,6 +15,9 @@ _client_log = logging.getLogger("topicshift.librdkafka")
 REQUEST_S = 10.0
 """How long one request may take, seconds."""
 
+REFRESH_MS = 2000
+"""Milliseconds between two looks at who leads a partition."""
+
 Key = tuple[str, int]
 """Topic and partition."""
 
@@ -57,7 +60,10 @@ class OffsetLookup:
         self, keys: Sequence[Key], spec: Any, level: IsolationLevel, timeout_s: float
     ) -> dict[TopicPartition, Future[Any]]:
         if self._admin is None:
-            self._admin = AdminClient(self._config, logger=_client_log)
+            # A leader that restarted refuses the epoch that librdkafka remembers until it looks anew: with its default
+            # of 5 minutes an armed producer stays blind for minutes after a broker has crashed and come back.
+            settings = {**self._config, "topic.metadata.refresh.interval.ms": REFRESH_MS}
+            self._admin = AdminClient(settings, logger=_client_log)
         return self._admin.list_offsets(
             {TopicPartition(t, p): spec for t, p in keys}, isolation_level=level, request_timeout=timeout_s
         )
