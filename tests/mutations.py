@@ -57,8 +57,22 @@ MUTATIONS = (
     Mutation(
         "several kinds: the first one that fails keeps all others from going on",
         "include/topicshift/acts/telling.py",
-        "            late += _each(controller, members, act, refusal_ends)",
-        "            act(controller, members)",
+        "        others = [late for p in members if p not in named for late in _kind(ctx, controller, [p], act)]",
+        "        others = list[Late]()",
+        ("tests/unit/test_acts_several_kinds.py",),
+    ),
+    Mutation(
+        "several kinds: one kind is told after the other",
+        "include/topicshift/acts/telling.py",
+        "    answers = ctx.ports.executor.gather(calls)",
+        "    answers = {kind: call() for kind, call in calls.items()}",
+        ("tests/unit/test_side_by_side.py",),
+    ),
+    Mutation(
+        "several kinds: who was pointed stays there where one refuses",
+        "include/topicshift/acts/switch.py",
+        "        if refused:",
+        "        if False:",
         ("tests/unit/test_acts_several_kinds.py",),
     ),
     Mutation(
