@@ -164,8 +164,11 @@ def test_a_copy_is_of_whole_keys_in_their_order_and_made_once(
     keyed(secure_broker, name, 400, 40)
     made = rehearser.copy(name, shadow, most=100, timeout_s=WAIT_S)
     assert 0 < made.keys < 40 and made.records == made.keys * 10
+    # The ends go on until the markers of the commit are written in every partition.
+    until(lambda: not admin.transactions(shadow), "no transaction is open on the shadow")
     ends = admin.offsets(shadow)
     assert rehearser.copy(name, shadow, most=100, timeout_s=WAIT_S) == made
+    until(lambda: not admin.transactions(shadow), "no transaction is open on the shadow")
     assert {p: o.end_committed for p, o in admin.offsets(shadow).items()} == {
         p: o.end_committed for p, o in ends.items()
     }
