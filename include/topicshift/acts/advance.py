@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from topicshift.acts.certificate import heard
 from topicshift.acts.context import SEAT_S, MigrationContext
 from topicshift.acts.memory import Told
 from topicshift.acts.observe import observe
@@ -185,13 +186,9 @@ def _rest(ctx: MigrationContext, record: Record, decision: Decision, pause: floa
 
 def _answered(ctx: MigrationContext, record: Record) -> bool:
     """Whether the verifier has answered, or has to be looked at for another reason."""
-    rows = {s: row for s in record.certificates if (row := record.step(Row.VERIFICATION, s)) is not None}
-    asked = {s: row.data.get("question") for s, row in rows.items() if row.state is StepState.INTENDED}
+    asked = [s for s in record.certificates if record.at(Row.VERIFICATION, s) is StepState.INTENDED]
     try:
-        return not asked or any(
-            (answer := ctx.ports.verifier.answer(s)) is not None and answer.get("question") == question
-            for s, question in asked.items()
-        )
+        return not asked or any(heard(ctx, record, s) is not None for s in asked)
     except TopicshiftError:
         return True  # the next look tells what is wrong
 

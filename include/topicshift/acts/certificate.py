@@ -70,12 +70,18 @@ def request_verification(ctx: MigrationContext, view: View, decision: Decision) 
 
 def record_verification(ctx: MigrationContext, view: View, decision: Decision) -> None:
     """Make evidence of the verifier's answer, and let the verifier end once nothing is left to ask."""
-    subject = decision.subject
-    row = view.record.step(Row.VERIFICATION, subject)
-    answer = ctx.ports.verifier.answer(subject)
+    answer = heard(ctx, view.record, decision.subject)
+    if answer is not None:
+        _record(ctx, view.record, decision.subject, answer)
+
+
+def heard(ctx: MigrationContext, record: Record, subject: str) -> Mapping[str, Any] | None:
+    """The verifier's answer to the question that is on record, None where there is none yet."""
+    row = record.step(Row.VERIFICATION, subject)
+    answer = ctx.ports.verifier.answer(subject) if row is not None else None
     if row is None or answer is None or answer.get("question") != row.data.get("question"):
-        return
-    _record(ctx, view.record, subject, answer)
+        return None
+    return answer
 
 
 def read_tails(ctx: MigrationContext, view: View, decision: Decision) -> None:

@@ -265,8 +265,8 @@ class DrainTaker:
             for group, new in answer.items():
                 self._note_moves(group, w.commits[group], new)
                 w.commits[group] = _merged(w.commits[group], new)
-        evidence, before = await self._evidence(), (w.evidence, w.offsets)
-        w.evidence = evidence
+        before = w.evidence, w.offsets
+        w.evidence = await self._evidence()
         w.offsets = await self.reader.offsets(self.inputs.topic, range(w.partitions))
         drained = self.fence is not None and certificate.verdict is Verdict.DRAINED
         if drained and before == (w.evidence, w.offsets):

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from topicshift.acts.again import STILL
+from topicshift.acts.certificate import heard
 from topicshift.acts.context import MigrationContext
 from topicshift.acts.drain import DrainTaker
 from topicshift.acts.drain_inputs import DrainConfig, DrainInputs
@@ -182,8 +183,8 @@ class _Look:
         answers = {}
         for subject in record.certificates:
             asked = record.step(Row.VERIFICATION, subject)
-            answer = verifier.answer(subject) if asked is not None and asked.state.in_effect else None
-            if asked is not None and answer is not None and answer.get("question") == asked.data.get("question"):
+            answer = heard(self.ctx, record, subject) if asked is not None and asked.state.in_effect else None
+            if asked is not None and answer is not None:
                 answers[str(asked.data["substance"])] = str(answer.get("verdict"))
                 text = str(answer.get("reason") or text)
         return VerifierFact(state, answers, text)

@@ -112,7 +112,7 @@ class _Asked:
     """What the brokers have said so far of some partitions of a topic."""
 
     def __init__(self, conn: Connection, topic: str, partitions: list[int], bound: float) -> None:
-        self.conn, self.topic, self.partitions = conn, topic, partitions
+        self.conn, self.topic = conn, topic
         self.until = time.monotonic() + bound
         self.found: dict[int, dict[str, int | None]] = {p: {} for p in partitions}
         self.errors: dict[int, str] = {}
@@ -171,9 +171,7 @@ async def _ask(
     asked = _Asked(conn, topic, partitions, bound)
     first = {} if ends_alone else {"start": asked.ask(partitions, EARLIEST)}
     await asked.take(partitions, **first, end=asked.ask(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED))
-    if ends_alone:
-        return {p: asked.row(p) for p in partitions}, asked.codes
-    ended = [p for p in partitions if asked.found[p].get("end") is not None]
+    ended = [] if ends_alone else [p for p in partitions if asked.found[p].get("end") is not None]
     if ended:
         await asked.take(ended, stable=asked.ask(ended, LATEST, IsolationLevel.READ_COMMITTED))
     return {p: asked.row(p) for p in partitions}, asked.codes
