@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import pytest
+from tests.e2e.prometheus_world import Prometheus, scraping
 from tests.e2e.small import PATIENCE_S, Run, Topic, alarms, trail_is_intact, until, web_hook
 from tests.unit.test_notifiers import Hook
 
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.ma
 
 FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "switch_consumers.switch"
 VERIFIER = "verify_drain.drain_verification"
+WRITTEN_LATE, IS_BACK = "TopicshiftWriteAfterFence", "TopicshiftSourceResurrected"
 AFTER = 20
 """Records that are written to the target after the switch."""
 
@@ -60,16 +63,28 @@ class Moved:
     read_on_target: list[Any]
     late: Late
     told: list[str]
+    fired: set[str]
+    """Alerts of a real Prometheus that fired when the late records had been found; none where none is there."""
 
 
 @pytest.fixture(scope="module")
-def moved(stack: Stack) -> Moved:
+def prometheus(statsd_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus | None]:
+    """What looks at the metrics of these runs, where its programs are there."""
+    if not os.environ.get("TOPICSHIFT_PROMETHEUS"):
+        yield None
+        return
+    with scraping(tmp_path_factory.mktemp("prometheus"), statsd_port) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def moved(stack: Stack, prometheus: Prometheus | None) -> Moved:
     """A person confirms what is not true, is refused, mends it and goes on; twice. A web hook is told."""
     with web_hook(stack) as hook:
-        return by_hand(stack, hook)
+        return by_hand(stack, hook, prometheus)
 
 
-def by_hand(stack: Stack, hook: Hook) -> Moved:
+def by_hand(stack: Stack, hook: Hook, prometheus: Prometheus | None) -> Moved:
     topic = Topic(stack, "invoices", "invoices-ledger").make()
     with topic.admin() as admin:
         acls_before = admin.acls()
@@ -102,6 +117,7 @@ def by_hand(stack: Stack, hook: Hook) -> Moved:
         topic.write(topic.name, 2, user=SUPERUSER)
         with topic.reading(topic.target) as seen:
             late = replay_one_of_two(stack, topic, run)
+            fired = alarmed(prometheus, topic.name, WRITTEN_LATE) if prometheus else set[str]()
             run.wait("success")
             until(lambda: len(seen) > AFTER, "the group to read the target, and what was replayed")
     return Moved(
@@ -117,7 +133,14 @@ def by_hand(stack: Stack, hook: Hook) -> Moved:
         read_on_target=list(seen),
         late=late,
         told=alarms(hook, topic.name),
+        fired=fired,
     )
+
+
+def alarmed(prometheus: Prometheus, source: str, alert: str) -> set[str]:
+    """The alerts that fire for this topic as soon as this one does."""
+    until(lambda: alert in prometheus.firing(source), f"{alert} to fire")
+    return prometheus.firing(source)
 
 
 def replay_one_of_two(stack: Stack, topic: Topic, run: Run) -> Late:
@@ -219,6 +242,11 @@ def test_a_late_record_is_replayed_by_order_and_the_proof_counts_it_apart(
     assert trail_is_intact(journal, row.migration_id)
 
 
+@pytest.mark.prometheus
+def test_a_real_prometheus_alarms_of_records_behind_the_fence(moved: Moved) -> None:
+    assert WRITTEN_LATE in moved.fired and IS_BACK not in moved.fired
+
+
 def test_tasks_cleared_twice_after_the_end_change_nothing(moved: Moved, journal: SqlJournal) -> None:
     (row,) = journal.find(source=moved.topic.name)
 
@@ -267,7 +295,9 @@ def test_the_source_is_retired_only_when_it_is_due_unread_and_approved(moved: Mo
         api.set_paused("topic_retirement", True)
 
 
-def test_the_watch_names_a_source_that_comes_back(moved: Moved, journal: SqlJournal) -> None:
+def test_the_watch_names_a_source_that_comes_back(
+    moved: Moved, journal: SqlJournal, prometheus: Prometheus | None
+) -> None:
     topic, api = moved.topic, moved.run.api
     (row,) = journal.find(source=topic.name)
     assert row.state == "retired"
@@ -277,5 +307,7 @@ def test_the_watch_names_a_source_that_comes_back(moved: Moved, journal: SqlJour
         admin.create_topic(topic.name, 1, 1, {})
         looked = Run.start(api, "topic_source_watch", only).wait("failed")
         assert "TS614 error" in looked.log("look", map_index=0)
+        if prometheus:
+            alarmed(prometheus, topic.name, IS_BACK)
         admin.delete_topic(topic.name)
     assert [e.kind for e in journal.events(row.migration_id)].count("source_back") == 1

@@ -79,6 +79,9 @@ def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, p
         said = ui.answer(DAG_ID, run.run_id, GO, option)
         assert "Stop the producers of orders and move to orders-v2?" in said and "freeze budget" in said
         run.wait("success", timeout=300)
+        said = run.api.xcom(DAG_ID, run.run_id, "verify.order_proof", "progress")
+        assert re.fullmatch(r"Reading [\d,]+ offsets of orders and orders-v2: done in [\d.]+ s", said), said
+        dags_that_follow_the_topic_are_told(stack, run)
         report_in_browser(ui, run)
         life.finish()
     finally:
@@ -90,6 +93,14 @@ def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, p
         assert group["processed"] == proof["sent"] > 2000
     assert proof["sent_by_topic"]["orders-v2"] > 0, "producers must have gone on with the target"
     assert len(proof["freezes"]) == 1
+
+
+def dags_that_follow_the_topic_are_told(stack: Stack, run: Run) -> None:
+    """The switch is one event of the target's asset in Airflow."""
+    asked = {"source_dag_id": run.dag_id, "source_run_id": run.run_id}
+    (event,) = stack.airflow.request("GET", "/assets/events", params=asked)["asset_events"]
+    assert event["uri"] == f"kafka://{stack.broker.bootstrap}/orders-v2"
+    assert event["source_task_id"].startswith("switch_producers.") and event["extra"]["source"] == "orders"
 
 
 def fill_in(ui: Ui, stack: Stack, life: Life, pictures: Path) -> Run:

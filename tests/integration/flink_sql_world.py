@@ -14,6 +14,9 @@ from topicshift.adapters.clock import SystemClock
 from topicshift.adapters.flink_gateway import Session, SqlGateway
 from topicshift.core.flink.plan import sources, with_other_source
 
+STARTS_S = 120.0
+"""Bound of a session that begins a job, in seconds: a gateway that has just started loads its planner first."""
+
 CHECKPOINTS = "SET 'execution.checkpointing.interval' = '500 ms'"
 
 
@@ -50,7 +53,7 @@ class SqlFlow(Flow):
         self, gateway: Gateway, home: Path, jobs: Jobs, config: Mapping[str, Any], admin: Any, topic: str
     ) -> None:
         self.home = home
-        self.gateway = SqlGateway(gateway.ask, SystemClock())
+        self.gateway = SqlGateway(gateway.ask, SystemClock(), STARTS_S)
         servers = str(config["bootstrap.servers"])
         intake, scorer = f"{topic}-intake", f"{topic}-scorer"
         group = reads(f"{topic}-scores")

@@ -131,6 +131,20 @@ def test_a_target_that_another_advancer_makes_during_the_look_is_no_reason_to_st
     assert asked > 1 and w.state(Row.CREATE_TARGET) == "done"
 
 
+def test_a_new_target_that_has_no_leaders_yet_is_waited_for_and_one_that_may_not_be_read_is_not() -> None:
+    """A broker that has much to do leads hundreds of new partitions only after seconds."""
+    w = World()
+    w.cluster.unreadable(TARGET, 5, "NOT_LEADER_FOR_PARTITION", passing=True)
+    assert "is empty cannot be told: [5] NOT_LEADER" in w.waits(until=Step.CREATE_TARGET, patience_s=1)
+    w.cluster.unreadable(TARGET, 5, "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(Unreadable, match=r"is empty cannot be told: \[5\] TOPIC_AUTH") as failed:
+        w.advance(until=Step.CREATE_TARGET)
+    assert not failed.value.retryable
+    w.cluster.unreadable(TARGET, 5, None)
+    made(w)
+    assert changes(w).count("create_topic") == 1
+
+
 @pytest.mark.parametrize("at", ["create_topic", "create_acls", "topic-after"])
 def test_killed_anywhere_it_is_finished_by_the_next(at: str) -> None:
     w = World()

@@ -554,8 +554,8 @@ class MigrationContext:
             members[0].kind: partial(controller.observe, self.control(), members)
             for controller, members in self.by_kind(participants)
         }
-        seen = self.ask_all(calls) if len(calls) > 1 else {kind: ask() for kind, ask in calls.items()}
-        found = {(s.participant.role, s.participant.name): s for states in seen.values() for s in states}
+        seen = self.ask_all(calls).values()
+        found = {(s.participant.role, s.participant.name): s for states in seen for s in states}
         return [
             found.get((p.role, p.name))
             or ParticipantState(p, "unknown", None, reason=f"its controller ({p.kind}) gave no answer for {p.name}")

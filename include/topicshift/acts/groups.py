@@ -13,6 +13,7 @@ from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
 from topicshift.core.errors import OwnershipLost, Refused, Transient, Unreadable
+from topicshift.core.kafka.cluster import error_of_unread
 
 
 def stop_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
@@ -59,7 +60,9 @@ def seed_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
         raise Unreadable(f"The commits of group {group} on {topic} cannot be read: {why}.")
     bad = {p: o.error or "no log start" for p, o in offsets.items() if o.log_start is None}
     if bad:
-        raise Unreadable(f"The log start of {topic} cannot be read: {bad}. Group {group} was not seeded.")
+        raise error_of_unread(offsets[p] for p in bad)(
+            f"The log start of {topic} cannot be read: {bad}. Group {group} was not seeded."
+        )
     first = {p: o.log_start for p, o in offsets.items() if o.log_start is not None}
     starts = certified_offsets(ctx, group, first) if view.record.mirrored else first
     held = commits.offsets

@@ -15,7 +15,8 @@ from topicshift.core.engine.people import Person, objection
 from topicshift.core.engine.view import Record
 from topicshift.core.engine.where import all_moved, switched
 from topicshift.core.engine.words import Ask, Row, StepState
-from topicshift.core.errors import Refused, SpecError, Unreadable
+from topicshift.core.errors import Refused, SpecError
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.core.policy.who import Who
 
 KEYS_S = 60.0
@@ -37,10 +38,13 @@ def order_replay(ctx: MigrationContext, places: Collection[Place] | None, reason
     record = ctx.refresh()
     prospect, offers = _looked(ctx, record, places)
     prospect.require()
-    ends = {p: o.end for p, o in ctx.admin.offsets(record.target).items()}
+    offsets = ctx.admin.offsets(record.target)
+    ends = {p: o.end for p, o in offsets.items()}
     unread = sorted(p for p, end in ends.items() if end is None)
     if unread:
-        raise Unreadable(f"Where {record.target} ends cannot be read (partition {unread[0]}). Nothing was changed.")
+        raise error_of_unread(offsets[p] for p in unread)(
+            f"Where {record.target} ends cannot be read (partition {unread[0]}). Nothing was changed."
+        )
     data = {
         "records": [[o.stray.partition, o.stray.offset, o.to] for o in offers],
         "count": len(offers),

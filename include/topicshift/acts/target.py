@@ -13,9 +13,9 @@ from topicshift.acts.questions import about_of, approve_by_spec
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import View
 from topicshift.core.engine.words import Ask, Row, StepState
-from topicshift.core.errors import Refused, Transient, Unreadable
+from topicshift.core.errors import Refused, Transient
 from topicshift.core.fence.acls import Grant, added_by, grant
-from topicshift.core.kafka.cluster import TopicInfo
+from topicshift.core.kafka.cluster import TopicInfo, error_of_unread
 from topicshift.core.plan.source import planned_source
 from topicshift.core.plan.target import NOT_COPIED
 from topicshift.core.proof.verification import same_topic_id
@@ -159,13 +159,17 @@ def _require_empty(ctx: MigrationContext, seen: TopicInfo) -> None:
     ends = {p: rows[p].end if p in rows and not rows[p].error else None for p in range(seen.partitions)}
     unread = [f"[{p}] {rows[p].error if p in rows else 'no answer'}" for p, end in ends.items() if end is None]
     if unread:
-        raise Unreadable(
-            f"Whether topic {seen.name} is empty cannot be told: {', '.join(unread)}. Unknown never counts as empty. "
+        raise error_of_unread(rows.get(p) for p, end in ends.items() if end is None)(
+            f"Whether topic {seen.name} is empty cannot be told: {_first(unread)}. Unknown never counts as empty. "
             "Run it again once its partitions can be read."
         )
     used = [f"[{p}] ends at {end}" for p, end in ends.items() if end]
     if used:
         raise Refused(
-            f"topic {seen.name} holds or has held records ({', '.join(used[:5])}{', ...' if len(used) > 5 else ''}). "
+            f"topic {seen.name} holds or has held records ({_first(used)}). "
             "Only an empty topic is used as a target or deleted. Choose another target, or go on forward."
         )
+
+
+def _first(texts: list[str], most: int = 5) -> str:
+    return ", ".join([*texts[:most], *(["..."] if len(texts) > most else [])])

@@ -26,6 +26,8 @@ class ThreadExecutor:
 
     def gather(self, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
         """The result of each call, or the ``TopicshiftError`` that it raised, as a value. Other errors are raised."""
+        if len(calls) == 1:
+            return {name: _result(call) for name, call in calls.items()}
         if calls and getattr(self._here, "asked", False):
             # Waiting for the pool in one of its own threads could wait forever.
             with concurrent.futures.ThreadPoolExecutor(len(calls), thread_name_prefix="topicshift-ask") as own:
@@ -44,12 +46,12 @@ class ThreadExecutor:
 def _all(pool: concurrent.futures.ThreadPoolExecutor, calls: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     asked = {name: pool.submit(call) for name, call in calls.items()}
     concurrent.futures.wait(asked.values())
-    return {name: _result(future) for name, future in asked.items()}
+    return {name: _result(future.result) for name, future in asked.items()}
 
 
-def _result(future: concurrent.futures.Future[Any]) -> Any:
+def _result(call: Callable[[], Any]) -> Any:
     try:
-        return future.result()
+        return call()
     except TopicshiftError as error:
         return error
 

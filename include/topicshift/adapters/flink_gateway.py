@@ -14,7 +14,7 @@ from topicshift.core.flink.job import version_of
 from topicshift.ports import Clock
 
 RUNS_S = 20.0
-"""Bound of all statements of one session, in seconds: an act ends before its seat (30 s) does."""
+"""Usual bound of all statements of one session, in seconds: an act ends before its seat (30 s) does."""
 
 TARGET = "execution.target"
 NOWHERE = "topicshift-looks-only"
@@ -27,11 +27,18 @@ _UNDER_WAY = frozenset({"INITIALIZED", "PENDING", "RUNNING"})
 
 
 class SqlGateway:
-    """One gateway. Messages of failures are never repeated: they may quote a table's settings."""
+    """One gateway. Messages of failures are never repeated: they may quote a table's settings.
 
-    def __init__(self, ask: Ask, clock: Clock) -> None:
+    Args:
+        ask: asks its REST interface.
+        clock: tells when a session's time is over.
+        runs_s: bound of all statements of one session, in seconds; whoever has no seat to keep may wait longer.
+    """
+
+    def __init__(self, ask: Ask, clock: Clock, runs_s: float = RUNS_S) -> None:
         self._ask = ask
         self._clock = clock
+        self._runs_s = runs_s
 
     def version(self) -> tuple[int, int] | None:
         """The version of Flink that it says of itself, None where it says none."""
@@ -44,7 +51,7 @@ class SqlGateway:
         answer = self._ask("POST", "/v1/sessions", {"properties": dict(settings)})
         handle = _word(answer, "sessionHandle")
         try:
-            yield Session(self._ask, self._clock, f"/v1/sessions/{handle}")
+            yield Session(self._ask, self._clock, f"/v1/sessions/{handle}", self._runs_s)
         finally:
             with suppress(TopicshiftError):
                 self._ask("DELETE", f"/v1/sessions/{handle}", None)
@@ -53,11 +60,12 @@ class SqlGateway:
 class Session:
     """A session of a gateway: what is made known in it is known in it alone."""
 
-    def __init__(self, ask: Ask, clock: Clock, path: str) -> None:
+    def __init__(self, ask: Ask, clock: Clock, path: str, runs_s: float) -> None:
         self._ask = ask
         self._clock = clock
         self._path = path
-        self._until = clock.now() + timedelta(seconds=RUNS_S)
+        self._runs_s = runs_s
+        self._until = clock.now() + timedelta(seconds=runs_s)
 
     def run(self, statement: str, called: str) -> None:
         """Run it to its end.
@@ -88,7 +96,7 @@ class Session:
         path = f"{self._path}/operations/{_word(answer, 'operationHandle')}"
         while (status := _word(self._ask("GET", f"{path}/status", None), "status")) in _UNDER_WAY:
             if self._clock.now() >= self._until:
-                raise Transient(f"{called} has not ended {RUNS_S:g} s after its session began at its SQL Gateway")
+                raise Transient(f"{called} has not ended {self._runs_s:g} s after its session began at its SQL Gateway")
             self._clock.sleep(0.05)
         return path, status
 

@@ -132,7 +132,7 @@ class FakeCluster:
         self._transactional: dict[int, str] = {}
         self._sequences: dict[tuple[str, int, int], int] = {}
         self._failures: dict[str, BaseException] = {}
-        self._unreadable: dict[tuple[str, int], str] = {}
+        self._unreadable: dict[tuple[str, int], PartitionOffsets] = {}
         self.calls: list[str] = []
         """The port's methods in the order in which they were called."""
         self.policy: Callable[[int | None, Mapping[str, str]], str | None] | None = None
@@ -149,12 +149,12 @@ class FakeCluster:
         else:
             self._failures[method] = error
 
-    def unreadable(self, topic: str, partition: int, why: str | None) -> None:
+    def unreadable(self, topic: str, partition: int, why: str | None, *, passing: bool = False) -> None:
         """Let the offsets of one partition be unreadable, with this reason; None makes them readable again."""
         if why is None:
             self._unreadable.pop((topic, partition), None)
         else:
-            self._unreadable[topic, partition] = why
+            self._unreadable[topic, partition] = PartitionOffsets(None, None, None, why, passing)
 
     def _enter(self, method: str) -> None:
         if self.on_call is not None:
@@ -448,7 +448,7 @@ class FakeCluster:
                 if found is None or not 0 <= p < len(found.partitions):
                     out[p] = PartitionOffsets(None, None, None, f"{topic}[{p}] does not exist")
                 elif (topic, p) in self._unreadable:
-                    out[p] = PartitionOffsets(None, None, None, self._unreadable[topic, p])
+                    out[p] = self._unreadable[topic, p]
                 else:
                     held = found.partitions[p]
                     out[p] = PartitionOffsets(

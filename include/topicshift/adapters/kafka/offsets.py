@@ -13,14 +13,14 @@ from topicshift.adapters.kafka.connection import Connection, OfConnection
 from topicshift.adapters.kafka.futures import outcome, run, settle
 from topicshift.adapters.kafka.topics import topic_id_text
 from topicshift.adapters.kafka.whole import EARLIEST, LATEST, list_offsets
-from topicshift.core.errors import NotFound, Unreadable
-from topicshift.core.kafka.cluster import PartitionOffsets
+from topicshift.core.errors import NotFound
+from topicshift.core.kafka.cluster import PartitionOffsets, error_of_unread
 
 _PASSING = frozenset(
     {"LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE"}
     | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE"}
     | {"KAFKA_STORAGE_ERROR", "NETWORK_EXCEPTION", "_TRANSPORT", "_LEADER_NOT_AVAILABLE", "REQUEST_TIMED_OUT"}
-    | {"_WAIT_CACHE", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"}
+    | {"_WAIT_CACHE", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART", "_TIMED_OUT"}
 )
 """Errors of a leader election or of metadata that is still spreading. Asked again within the bound, then reported."""
 
@@ -77,12 +77,9 @@ async def observe_offsets(
     while left:
         # The first try gets half the bound, so that a broker that has just gone leaves time for its successor.
         share = max(1.0, (deadline - time.monotonic()) / (2 if not rows else 1))
-        codes: dict[int, str] = {}
         for start in range(0, len(left), _AT_ONCE):
-            some, some_codes = await _ask(conn, topic, left[start : start + _AT_ONCE], share, ends_alone)
-            rows |= some
-            codes |= some_codes
-        left = [p for p in left if codes.get(p) in _PASSING or codes.get(p) == "_TIMED_OUT"]
+            rows |= await _ask(conn, topic, left[start : start + _AT_ONCE], share, ends_alone)
+        left = [p for p in left if rows[p].passing]
         if not left or time.monotonic() + _PAUSE_S >= deadline:
             break
         await asyncio.sleep(_PAUSE_S)
@@ -104,7 +101,7 @@ def known_offsets(conn: Connection, topic: str) -> dict[int, PartitionOffsets]:
     offsets = run(ask())
     for p, o in sorted(offsets.items()):
         if o.error is not None or o.end is None or o.end_committed is None:
-            raise Unreadable(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
+            raise error_of_unread([o])(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
     return offsets
 
 
@@ -160,12 +157,12 @@ class _Asked:
         stable, end = seen.get("stable"), seen.get("end")
         if stable is not None and end is not None:
             stable = min(stable, end)
-        return PartitionOffsets(seen.get("start"), stable, end, self.errors.get(p))
+        return PartitionOffsets(seen.get("start"), stable, end, self.errors.get(p), self.codes.get(p) in _PASSING)
 
 
 async def _ask(
     conn: Connection, topic: str, partitions: list[int], bound: float, ends_alone: bool
-) -> tuple[dict[int, PartitionOffsets], dict[int, str]]:
+) -> dict[int, PartitionOffsets]:
     from confluent_kafka import IsolationLevel
 
     asked = _Asked(conn, topic, partitions, bound)
@@ -174,7 +171,7 @@ async def _ask(
     ended = [] if ends_alone else [p for p in partitions if asked.found[p].get("end") is not None]
     if ended:
         await asked.take(ended, stable=asked.ask(ended, LATEST, IsolationLevel.READ_COMMITTED))
-    return {p: asked.row(p) for p in partitions}, asked.codes
+    return {p: asked.row(p) for p in partitions}
 
 
 class OffsetsReader(OfConnection):

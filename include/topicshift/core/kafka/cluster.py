@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from topicshift.core.errors import Transient, Unreadable
+
 
 @dataclass(frozen=True)
 class Broker:
@@ -91,19 +93,26 @@ class Acl:
 class PartitionOffsets:
     """Offsets of one partition. A field is None, with ``error`` set, where it could not be read.
 
-    ``log_start``; ``end_committed`` = END_C (read committed, the LSO); ``end`` = END_U (high watermark).
+    ``log_start``; ``end_committed`` = END_C (read committed, the LSO); ``end`` = END_U (high watermark); ``passing``:
+    whether the error is one of a leader election, of metadata that still spreads, or of an answer that came too late.
     """
 
     log_start: int | None
     end_committed: int | None
     end: int | None
     error: str | None = None
+    passing: bool = False
 
 
 def total_end(partitions: Iterable[PartitionOffsets | None]) -> int | None:
     """The sum of END_U over these partitions; None where one of them could not be read, or is not there."""
     ends = [None if p is None else p.end for p in partitions]
     return None if None in ends else sum(e for e in ends if e is not None)
+
+
+def error_of_unread(unread: Iterable[PartitionOffsets | None]) -> type[Unreadable]:
+    """The kind of error for partitions that could not be read: ``Transient`` where all of them pass by themselves."""
+    return Transient if all(p is not None and p.passing for p in unread) else Unreadable
 
 
 @dataclass(frozen=True)
