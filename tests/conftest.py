@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests import budget
 
 from lab.broker import EmbeddedBroker, new_password
 
@@ -65,6 +66,11 @@ def secure_admin_client(secure_broker: EmbeddedBroker) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient(secure_broker.superuser_config())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """CI has an end."""
+    config.pluginmanager.register(budget, "budget")
 
 
 def pytest_sessionfinish() -> None:
