@@ -141,15 +141,20 @@ class FlinkCluster:
         release(self._ports)
 
     def kill_worker(self) -> None:
-        """The TaskManager dies, and another one comes."""
+        """The TaskManager dies, and another one comes; what is submitted before it has come fails for want of slots."""
+        dead = self._workers()
         self._worker.kill()
         self._worker.start()
+        self.until(lambda: self._workers() - dead and self._ready(), "another TaskManager has come", _STARTS_S)
 
     def restart_manager(self) -> None:
         """The JobManager dies and starts anew: it has forgotten every job."""
         self._manager.kill()
         self._manager.start()
         self.until(self._ready, "the TaskManager has come to the new JobManager", _STARTS_S)
+
+    def _workers(self) -> set[str]:
+        return {found["id"] for found in self.ask("GET", "/taskmanagers", None)["taskmanagers"]}
 
     def _ready(self) -> bool:
         return bool(self.ask("GET", "/overview", None)["slots-available"])

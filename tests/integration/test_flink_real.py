@@ -130,6 +130,7 @@ def test_exactly_once_jobs_are_moved_and_go_on(migrate: Callable[..., Migration]
     assert [e.data["parallelism"] for e in said if e.data["moment"] == "start"] == [1, 1, 2]
 
 
+@pytest.mark.long
 def test_everything_comes_out_once_and_in_order_there_and_back_with_records_in_the_target(
     migrate: Callable[..., Migration],
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_killed_owner_leaves_nothing_and_up_works_again(tmp_path: Path) -> Non
     assert stack_command("down", folder=folder).returncode == 0
 
 
+@pytest.mark.long
 def test_a_killed_broker_is_started_again_and_the_next_stack_goes_on_with_its_topics(tmp_path: Path) -> None:
     folder = tmp_path / "up"
 
