@@ -27,7 +27,7 @@ from topicshift.core.drain.replay import HEADER
 from topicshift.core.drain.strays import Stray, Strays
 from topicshift.ports import Acl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 FENCE, BY_HAND, SWITCH = "stop_producers.fence", "switch_producers.by_hand", "switch_consumers.switch"
 VERIFIER = "verify_drain.drain_verification"

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.postgres,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.long,
 ]
 

@@ -13,7 +13,7 @@ from lab.traffic import start_traffic
 from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from lab.stack import Stack
 from lab.traffic import start_traffic
 from topicshift.core.sizing.sizing import MOST
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DAG_ID = "topic_migration_producers_first"
 GO = "stop_producers.go"

@@ -13,7 +13,7 @@ from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.kafka.cluster import Acl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 DAG, READY, GO, FENCE = "topic_migration", "stop_producers.ready", "stop_producers.go", "stop_producers.fence"
 

@@ -16,7 +16,7 @@ from topicshift import cli
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.engine.words import Ask
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 DAG, TASK = "topic_migration", "stop_producers.transactions"
 
 

@@ -16,7 +16,7 @@ from lab.traffic import start_traffic
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.health import FILE, Health, compare
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 DAG, BACK, TOPIC = "topic_migration", "topic_rollback", "berths"
 PLAN, GO = "approve.plan", "stop_producers.go"

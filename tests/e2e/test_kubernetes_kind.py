@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.airflow,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.kubernetes,
     pytest.mark.long,
 ]

@@ -15,7 +15,7 @@ from tests.e2e.small import Run
 from lab.airflow_api import AirflowError
 from lab.stack import Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SPEC: dict[str, Any] = {
     "source": "payments",

@@ -23,7 +23,7 @@ from topicshift.adapters.journal import SqlJournal
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.spec.io import load_spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 GO, SWITCH = "stop_producers.go", "switch_producers.switch"
 RESUMED_WITHIN_S = 10.0

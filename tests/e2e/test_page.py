@@ -21,7 +21,7 @@ from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 from topicshift.core.spec.io import load_spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 SPECS = Path(__file__).parents[1] / "specs"
 DAG, FENCE = "topic_migration", "stop_producers.fence"

@@ -15,7 +15,7 @@ from tests.unit.test_notifiers import Hook
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 APPROVE, GO, FENCE = "approve.plan", "stop_producers.go", "stop_producers.fence"
 

@@ -9,7 +9,7 @@ from tests.e2e.small import Run, Topic, trail_is_intact
 from lab.stack import Stack
 from topicshift.adapters.journal import SqlJournal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.postgres, pytest.mark.timeout(400), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.postgres, pytest.mark.timeout(1800), pytest.mark.long]
 
 
 def test_a_plan_that_is_blocked_ends_its_run_on_postgresql(stack: Stack) -> None:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.prometheus,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.long,
 ]
 

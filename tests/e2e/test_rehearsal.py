@@ -16,7 +16,7 @@ from topicshift.core.engine.words import Row
 from topicshift.core.kafka.rules import ROUTES_TOPIC
 from topicshift.core.spec.shadows import PREFIX, real_name
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 
 DAG, GO = "topic_migration", "stop_producers.go"
 

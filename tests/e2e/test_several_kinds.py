@@ -18,7 +18,7 @@ from lab.rights import allow, grant
 from lab.stack import Stack
 from topicshift.adapters.kafka.admin import KafkaAdmin
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 TOPIC, ARCHIVE, LEDGER = "parcels", "connect-parcels_archive", "parcels-ledger"
 SECRET, MIRROR = "canary-of-the-connect-log-in", "search"
 

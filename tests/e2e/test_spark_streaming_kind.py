@@ -18,7 +18,7 @@ from lab.stack import Stack
 from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.adapters.spark_checkpoint import look_at_checkpoint
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1800), pytest.mark.long]
 TOPIC, GROUP, CHECKOUT, STATS = "sessions", "sessions-stats", "sessions-checkout", "sessions-stats"
 
 

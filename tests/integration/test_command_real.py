@@ -19,7 +19,7 @@ from topicshift.adapters.kafka.admin import KafkaAdmin
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import DrainTimedOut
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

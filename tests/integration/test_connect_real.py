@@ -26,7 +26,7 @@ from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import PreflightFailed, Refused, Transient, Unreadable
 from topicshift.ports import ControlContext, Participant
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from topicshift.adapters.rest import Conflict, Failed
 from topicshift.core.engine.words import Step
 from topicshift.core.errors import Transient
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300), pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.long]
 
 
 class Balancer:

@@ -27,7 +27,7 @@ from topicshift.core.flink import ids
 from topicshift.core.flink.job import read_vertices
 from topicshift.ports import ControlContext, Participant, ParticipantState
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from topicshift.adapters.rest import Ask
 from topicshift.core.spec.flink import FlinkSqlSettings
 from topicshift.ports import ControlContext, Participant
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240), pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from topicshift.adapters.rest import Endpoint
 from topicshift.core.engine.words import Row, Step
 from topicshift.core.errors import AccessDenied, DrainTimedOut, SpecError
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 TOPICS = "spring"
 
 

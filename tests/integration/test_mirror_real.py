@@ -28,7 +28,7 @@ from topicshift.core.errors import PreflightFailed, Transient
 from topicshift.core.kafka.mirror import change, positions
 from topicshift.ports import ControlContext, Participant
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from topicshift.adapters.readers import evidence_source
 from topicshift.adapters.spark_checkpoint import look_at_checkpoint
 from topicshift.core.engine.words import Step
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 _count = itertools.count()
 
 

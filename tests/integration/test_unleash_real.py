@@ -21,7 +21,7 @@ from topicshift.core.errors import AccessDenied, PreflightFailed, SpecError
 from topicshift.testing.fake_journal import ManualClock
 
 PAGE = Path(__file__).parents[2] / "docs" / "participants" / "http.md"
-pytestmark = [pytest.mark.unleash, pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.unleash, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

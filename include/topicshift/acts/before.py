@@ -13,10 +13,10 @@ from topicshift.acts.health import look_before
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row
-from topicshift.core.errors import NotFound, TopicshiftError, Unreadable
+from topicshift.core.errors import NotFound, TopicshiftError
 from topicshift.core.fence.acls import concerning
 from topicshift.core.fence.restored import Restored, State, compare
-from topicshift.core.kafka.cluster import Acl
+from topicshift.core.kafka.cluster import Acl, error_of_unread
 from topicshift.core.proof.verification import same_topic_id
 from topicshift.ports import ParticipantState
 
@@ -126,7 +126,7 @@ def _commits(ctx: MigrationContext, source: str, partitions: int) -> dict[str, d
         answer = found.get(group)
         if answer is None or answer.error or answer.errors:
             why = "no answer" if answer is None else answer.error or dict(answer.errors)
-            raise Unreadable(f"The commits of group {group} on {source} cannot be read: {why}.")
+            raise error_of_unread(answer)(f"The commits of group {group} on {source} cannot be read: {why}.")
         out[group] = {str(p): answer.offsets.get(p) for p in range(partitions)}
     return out
 

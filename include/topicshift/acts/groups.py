@@ -12,7 +12,7 @@ from topicshift.core.engine.back import returning
 from topicshift.core.engine.decision import Decision
 from topicshift.core.engine.view import Record, View
 from topicshift.core.engine.words import Row, StepState
-from topicshift.core.errors import OwnershipLost, Refused, Transient, Unreadable
+from topicshift.core.errors import OwnershipLost, Refused, Transient
 from topicshift.core.kafka.cluster import error_of_unread
 
 
@@ -57,10 +57,10 @@ def seed_group(ctx: MigrationContext, view: View, decision: Decision) -> None:
     commits = ctx.admin.commits([group], topic, sorted(offsets)).get(group)
     if commits is None or commits.error or commits.errors:
         why = commits.error or str(dict(commits.errors)) if commits else "no answer"
-        raise Unreadable(f"The commits of group {group} on {topic} cannot be read: {why}.")
+        raise error_of_unread(commits)(f"The commits of group {group} on {topic} cannot be read: {why}.")
     bad = {p: o.error or "no log start" for p, o in offsets.items() if o.log_start is None}
     if bad:
-        raise error_of_unread(offsets[p] for p in bad)(
+        raise error_of_unread(*(offsets[p] for p in bad))(
             f"The log start of {topic} cannot be read: {bad}. Group {group} was not seeded."
         )
     first = {p: o.log_start for p, o in offsets.items() if o.log_start is not None}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from topicshift.core.errors import NotFound, Unreadable
+from topicshift.core.errors import NotFound
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.core.sizing.sizing import OffsetSample
 from topicshift.ports import Clock, ClusterAdmin
 
@@ -38,7 +39,7 @@ def sample_offsets(
         if group is not None:
             found = admin.commits([group], topic, partitions).get(group)
             if found is None or found.error:
-                raise Unreadable(
+                raise error_of_unread(found)(
                     f"The commits of group {group} on {topic} cannot be read: {found.error if found else 'no answer'}."
                 )
             commits = {p: None if p in found.errors else found.offsets.get(p) for p in partitions}

@@ -42,7 +42,7 @@ def order_replay(ctx: MigrationContext, places: Collection[Place] | None, reason
     ends = {p: o.end for p, o in offsets.items()}
     unread = sorted(p for p, end in ends.items() if end is None)
     if unread:
-        raise error_of_unread(offsets[p] for p in unread)(
+        raise error_of_unread(*(offsets[p] for p in unread))(
             f"Where {record.target} ends cannot be read (partition {unread[0]}). Nothing was changed."
         )
     data = {

@@ -159,7 +159,7 @@ def _require_empty(ctx: MigrationContext, seen: TopicInfo) -> None:
     ends = {p: rows[p].end if p in rows and not rows[p].error else None for p in range(seen.partitions)}
     unread = [f"[{p}] {rows[p].error if p in rows else 'no answer'}" for p, end in ends.items() if end is None]
     if unread:
-        raise error_of_unread(rows.get(p) for p, end in ends.items() if end is None)(
+        raise error_of_unread(*(rows.get(p) for p, end in ends.items() if end is None))(
             f"Whether topic {seen.name} is empty cannot be told: {_first(unread)}. Unknown never counts as empty. "
             "Run it again once its partitions can be read."
         )

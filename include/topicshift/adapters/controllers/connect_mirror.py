@@ -13,6 +13,7 @@ from typing import Any
 
 from topicshift.core.errors import Transient, Unreadable
 from topicshift.core.kafka import mirror
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.core.kafka.connect import Connector
 from topicshift.core.kafka.mirror import Flow
 from topicshift.ports import ClusterAdmin, ControlContext, Participant
@@ -65,7 +66,7 @@ def unable(
     group = str(who.group)
     info = admin.describe_groups([group]).get(group)
     if info is None or info.error:
-        raise Unreadable(f"group {group} cannot be described: {info.error if info else 'no answer'}")
+        raise error_of_unread(info)(f"group {group} cannot be described: {info.error if info else 'no answer'}")
     if info.members:
         yield f"group {group} has members, and it keeps the offsets of this mirror alone; name one that nobody uses"
 
@@ -95,9 +96,11 @@ def unlike(own: Mapping[int, int], ctx: ControlContext, admin: ClusterAdmin) -> 
     """Why what it has copied cannot be of this source; empty where nothing says so."""
     if not own:
         return f"it has copied nothing of {ctx.source} yet, so that it copies from this cluster cannot be seen"
-    ends = {p: seen.end for p, seen in admin.offsets(ctx.source).items()}
+    offsets = admin.offsets(ctx.source)
+    ends = {p: seen.end for p, seen in offsets.items()}
     if None in ends.values():
-        raise Unreadable(f"the ends of {ctx.source} cannot be read")
+        unread = [seen for seen in offsets.values() if seen.end is None]
+        raise error_of_unread(*unread)(f"the ends of {ctx.source} cannot be read")
     beyond = [f"{ctx.source}[{p}] at {at}" for p, at in sorted(own.items()) if at > (ends.get(p) or 0)]
     if beyond:
         return f"it has copied {', '.join(beyond[:_SHOWN])}, beyond the end here: it copies another cluster's topic"
@@ -192,7 +195,7 @@ def kept(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int | None]:
     partitions = sorted(info.replicas)
     commits = admin.commits([group], topic, partitions).get(group)
     if commits is None or commits.error or commits.errors:
-        raise Unreadable(f"the offsets that group {group} keeps on {topic} cannot be read")
+        raise error_of_unread(commits)(f"the offsets that group {group} keeps on {topic} cannot be read")
     return {p: commits.offsets.get(p) for p in partitions}
 
 

@@ -10,6 +10,7 @@ from topicshift.adapters.controllers.flink_proof import never_committed
 from topicshift.core.errors import NotFound, Unreadable
 from topicshift.core.flink.ids import vertex_id
 from topicshift.core.flink.job import FLINK_FROM, Job, version_of
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.ports import ClusterAdmin
 
 _OPERATED = ("kubernetes.operator.", "$internal.application.")
@@ -128,7 +129,7 @@ def group(access: Running, admin: ClusterAdmin) -> Iterator[str]:
         return
     info = admin.describe_groups([who.group]).get(who.group)
     if info is None or info.error:
-        raise Unreadable(f"group {who.group} could not be described: {info.error if info else 'no answer'}")
+        raise error_of_unread(info)(f"group {who.group} could not be described: {info.error if info else 'no answer'}")
     if info.members:
         yield f"group {who.group} has {len(info.members)} member(s), and a Flink job joins none: they are somebody else"
     missing = never_committed(admin, who.group, access.ctx.source)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from topicshift.adapters.controllers.flink_access import Running
-from topicshift.core.errors import Transient, Unreadable
+from topicshift.core.errors import Transient
 from topicshift.core.flink.ids import vertex_id
 from topicshift.core.flink.job import Job
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.ports import ClusterAdmin, InstanceState, ParticipantState
 
 
@@ -79,11 +80,11 @@ class Proof:
         offsets = self._admin.offsets(topic)
         commits = self._admin.commits([group], topic, sorted(offsets)).get(group)
         if commits is None or commits.error or commits.errors:
-            raise Unreadable(f"the commits of group {group} on {topic} cannot be read")
+            raise error_of_unread(commits)(f"the commits of group {group} on {topic} cannot be read")
         found = {}
         for p, seen in offsets.items():
             if seen.end is None or seen.log_start is None:
-                raise Unreadable(f"the ends of {topic}[{p}] cannot be read")
+                raise error_of_unread(seen)(f"the ends of {topic}[{p}] cannot be read")
             at = commits.offsets.get(p)
             found[p] = (seen.log_start, seen.log_start if at is None else at, seen.end)
         return found

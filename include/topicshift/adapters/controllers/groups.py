@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from topicshift.core.drain.discovery import moved
 from topicshift.core.errors import Unreadable
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.ports import (
     ClusterAdmin,
     ControlContext,
@@ -86,7 +87,7 @@ class GroupWatch:
         commits = self._admin.commits([group], topic, sorted(described.replicas)).get(group)
         if commits is None or commits.error or commits.errors:
             why = "no answer" if commits is None else commits.error or dict(commits.errors)
-            raise Unreadable(f"the commits of group {group} on {topic} could not be read: {why}")
+            raise error_of_unread(commits)(f"the commits of group {group} on {topic} could not be read: {why}")
         before = self._commits.get((group, topic), commits)
         self._commits[group, topic] = commits
         changed = sorted(moved(before, commits))[:3]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topicshift.adapters.controllers.plain import PlainController
-from topicshift.core.errors import Refused, Unreadable
+from topicshift.core.errors import Refused
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.core.spec.shadows import real_name, side_group
 from topicshift.ports import ClusterAdmin, ControlContext, InstanceState, Participant, ParticipantState, Rehearser
 
@@ -71,7 +72,7 @@ class ShadowController(PlainController):
         group, home = _home(ctx, who)
         found = self._admin.commits([group], home, [0]).get(group)
         if found is None or found.error or found.errors:
-            raise Unreadable(f"Where the shadow of {who.name} is cannot be read (group {group}).")
+            raise error_of_unread(found)(f"Where the shadow of {who.name} is cannot be read (group {group}).")
         return found.offsets.get(0) or RUNS_ON_SOURCE
 
     def _set(self, ctx: ControlContext, who: Participant, to: dict[int, int]) -> None:

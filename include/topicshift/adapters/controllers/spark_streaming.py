@@ -10,6 +10,7 @@ from topicshift.adapters.controllers import hooks
 from topicshift.adapters.controllers.command import HookController
 from topicshift.adapters.spark_checkpoint import Checkpoint, look_at_checkpoint
 from topicshift.core.errors import Transient, Unreadable
+from topicshift.core.kafka.cluster import error_of_unread
 from topicshift.core.spec.kinds import HookSettings, SparkSettings
 from topicshift.ports import ClusterAdmin, ControlContext, Participant, ParticipantState
 
@@ -67,7 +68,9 @@ class SparkStreamingController(HookController):
         group = str(who.group)
         info = self._admin.describe_groups([group]).get(group)
         if info is None or info.error:
-            raise Unreadable(f"{who.name}: group {group} cannot be described: {info.error if info else 'no answer'}")
+            raise error_of_unread(info)(
+                f"{who.name}: group {group} cannot be described: {info.error if info else 'no answer'}"
+            )
         if info.members:
             yield f"group {group} has members, and it keeps the offsets of this query alone; name one that nobody uses"
 
@@ -169,5 +172,5 @@ class SparkStreamingController(HookController):
         partitions = sorted(info.replicas)
         commits = self._admin.commits([group], topic, partitions).get(group)
         if commits is None or commits.error or commits.errors:
-            raise Unreadable(f"the offsets that group {group} keeps on {topic} cannot be read")
+            raise error_of_unread(commits)(f"the offsets that group {group} keeps on {topic} cannot be read")
         return {p: commits.offsets.get(p) for p in partitions}

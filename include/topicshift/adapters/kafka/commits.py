@@ -80,7 +80,7 @@ def _plain_commits(
         try:
             out.update(_fetch(conn, some, topic, partitions, stable=True))
         except TopicshiftError as exc:
-            out.update({g: GroupCommits(g, {}, error=str(exc)) for g in some})
+            out.update({g: GroupCommits(g, {}, error=str(exc), passing=exc.retryable) for g in some})
     for group in [g for g in groups if out[g].unstable]:
         # What stands beside the pending commit, for showing the lag; the verdict does not depend on it.
         try:
@@ -166,7 +166,8 @@ def _fetch(
         return found
 
     ask_python(conn, ask, operation="DESCRIBE", resource=f"group {groups[0]}")
-    return {g: found.get(g) or GroupCommits(g, {}, error="its coordinator did not answer for it") for g in groups}
+    silent = "its coordinator did not answer for it"
+    return {g: found.get(g) or GroupCommits(g, {}, error=silent, passing=True) for g in groups}
 
 
 def _rows(
@@ -224,7 +225,8 @@ async def _share_commits(
     for group in groups:
         row = rows.get(group)
         if isinstance(row, TopicshiftError) or row is None:
-            out[group] = GroupCommits(group, {}, error=str(row or "the coordinator did not answer"))
+            late = row is None or row.retryable
+            out[group] = GroupCommits(group, {}, error=str(row or "the coordinator did not answer"), passing=late)
             continue
         offsets: dict[int, int | None] = {}
         errors: dict[int, str] = {}

@@ -141,7 +141,7 @@ def _describe(conn: Connection, kind: str, groups: list[str]) -> dict[str, Group
     try:
         rows = _ask_groups(conn, kind, groups)
     except TopicshiftError as exc:
-        return {g: GroupInfo(g, kind, "UNKNOWN", error=str(exc)) for g in groups}
+        return {g: GroupInfo(g, kind, "UNKNOWN", error=str(exc), passing=exc.retryable) for g in groups}
     return {g: info for g, info in rows.items() if info is not None}
 
 

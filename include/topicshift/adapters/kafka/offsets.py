@@ -101,7 +101,7 @@ def known_offsets(conn: Connection, topic: str) -> dict[int, PartitionOffsets]:
     offsets = run(ask())
     for p, o in sorted(offsets.items()):
         if o.error is not None or o.end is None or o.end_committed is None:
-            raise error_of_unread([o])(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
+            raise error_of_unread(o)(f"{topic}[{p}] cannot be read: {o.error or 'its ends are not known'}.")
     return offsets
 
 

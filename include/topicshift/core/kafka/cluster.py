@@ -110,11 +110,6 @@ def total_end(partitions: Iterable[PartitionOffsets | None]) -> int | None:
     return None if None in ends else sum(e for e in ends if e is not None)
 
 
-def error_of_unread(unread: Iterable[PartitionOffsets | None]) -> type[Unreadable]:
-    """The kind of error for partitions that could not be read: ``Transient`` where all of them pass by themselves."""
-    return Transient if all(p is not None and p.passing for p in unread) else Unreadable
-
-
 @dataclass(frozen=True)
 class GroupMember:
     """One member; ``assignment`` maps topic to partitions, ``topics``: its subscription where known."""
@@ -132,7 +127,8 @@ class GroupInfo:
     """One group. ``kind``: classic, consumer, share, streams. ``state``: STABLE, EMPTY, DEAD, ...
 
     ``assignor``: by what its partitions are shared out (``range``, ``stream``), None where that is not told: without
-    members, in a rebalance, or for a kind that has none.
+    members, in a rebalance, or for a kind that has none. ``passing``: whether the error is one of a coordinator that
+    moves, or of an answer that came too late.
     """
 
     group: str
@@ -141,6 +137,7 @@ class GroupInfo:
     members: tuple[GroupMember, ...] = ()
     error: str | None = None
     assignor: str | None = None
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,8 @@ class GroupCommits:
     """Committed offsets of one group on one topic, asked by explicit partition.
 
     ``offsets[p]`` is None where nothing was ever committed; ``errors[p]`` where it could not be read;
-    ``unstable`` are partitions with a commit pending inside an unfinished transaction.
+    ``unstable`` are partitions with a commit pending inside an unfinished transaction; ``passing``: whether the error
+    is one of a coordinator that moves, or of an answer that came too late.
     """
 
     group: str
@@ -156,6 +154,12 @@ class GroupCommits:
     errors: Mapping[int, str] = field(default_factory=dict)
     unstable: frozenset[int] = frozenset()
     error: str | None = None
+    passing: bool = False
+
+
+def error_of_unread(*unread: PartitionOffsets | GroupInfo | GroupCommits | None) -> type[Unreadable]:
+    """The kind of error for what could not be read: ``Transient``, which is tried again, where all of it passes."""
+    return Transient if all(one is not None and one.passing for one in unread) else Unreadable
 
 
 @dataclass(frozen=True)
