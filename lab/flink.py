@@ -159,7 +159,7 @@ class FlinkCluster:
     def _ready(self) -> bool:
         return bool(self.ask("GET", "/overview", None)["slots-available"])
 
-    def until(self, holds: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    def until(self, holds: Callable[[], Any], what: str, seconds: float = 180.0) -> Any:
         """Wait for something that the JobManager says; no answer yet is no answer.
 
         Raises:

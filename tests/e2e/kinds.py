@@ -62,12 +62,12 @@ class Applications(ABC):
     def goes_on(self) -> None:
         """Every reader is given more."""
         before = self.counts()
-        until(lambda: all(n > b + 50 for n, b in zip(self.counts(), before, strict=True)), "more is read", 60)
+        until(lambda: all(n > b + 50 for n, b in zip(self.counts(), before, strict=True)), "more is read")
 
     def each_once(self, sent: dict[str, list[int]], *readers: Callable[[], list[Line]]) -> None:
         """Each reader was given everything that was sent, once and in order, from both topics."""
         assert sent and all(numbers == list(range(len(numbers))) for numbers in sent.values())
-        until(lambda: all(by_key(read()) == sent for read in readers), "everything was read once and in order", 60)
+        until(lambda: all(by_key(read()) == sent for read in readers), "everything was read once and in order")
         assert all({topic for _, _, topic in read()} == {self.topic, self.target} for read in readers)
 
 
@@ -104,13 +104,13 @@ def _aborted(stack: Stack, apps: Applications, journal: SqlJournal, admin: Kafka
     migration = journal.find(source=apps.topic)[-1].migration_id
     assert row("freeze").state == "intended" and apps.shape() != before[-1], "producers stand still"
     order = {"migration": migration, "order": "abort", "reason": "a test"}
-    Run.start(stack.airflow, "topic_control", order).wait("success", timeout=120)
+    Run.start(stack.airflow, "topic_control", order).wait("success")
     ended = journal.current(migration)
     assert (ended.state, ended.active, row("freeze").state) == ("rolled_back", False, "undone")
     assert seen() == before
     assert row("rollback").data["not_restored"] == []
     apps.goes_on()
-    run.wait("failed", timeout=120)
+    run.wait("failed")
     assert run.states()[SWITCH] != "success"
     _told(run, apps, journal, migration)
 

@@ -24,7 +24,7 @@ from topicshift.core.proof import audit
 
 KEYS = 10
 
-PATIENCE_S = 400.0
+PATIENCE_S = 1200.0
 """What a step may take on a machine that has other things to do."""
 
 
@@ -291,6 +291,6 @@ def trail_is_intact(journal: SqlJournal, migration_id: str) -> bool:
     )
 
 
-def until(ready: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+def until(ready: Callable[[], bool], what: str, timeout: float = 180.0) -> None:
     """Wait for a condition; the error says for what."""
     wait_until(ready, timeout, what, every=0.2)

@@ -225,7 +225,7 @@ def moved(stack: CanaryStack, topic: Topic) -> Run:
                 None not in dict(admin.commits([topic.group], topic.target, range(6))[topic.group].offsets).values()
             ),
             "the group's offsets on the target",
-            timeout=300,
+            timeout=1200,
         )
     with topic.reading(topic.target):
         run.wait("success")

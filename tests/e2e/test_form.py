@@ -78,7 +78,7 @@ def test_the_form_moves_a_live_topic_and_nothing_is_lost(ui: Ui, stack: Stack, p
         option = run.question(GO)["options"][0]
         said = ui.answer(DAG_ID, run.run_id, GO, option)
         assert "Stop the producers of orders and move to orders-v2?" in said and "freeze budget" in said
-        run.wait("success", timeout=300)
+        run.wait("success")
         said = run.api.xcom(DAG_ID, run.run_id, "verify.order_proof", "progress")
         assert re.fullmatch(r"Reading [\d,]+ offsets of orders and orders-v2: done in [\d.]+ s", said), said
         dags_that_follow_the_topic_are_told(stack, run)

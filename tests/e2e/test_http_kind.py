@@ -43,7 +43,7 @@ def apps(stack: Stack, tmp_path: Path) -> Iterator[Lettings]:
             made[name] = open_.enter_context(one)
             log_in = {"host": "127.0.0.1", "port": made[name].port, "login": "topicshift", "password": PASSWORD}
             open_.enter_context(connection(stack, f"lettings_{name}", **log_in))
-        until(lambda: len(by_key(made["ledger"].seen())) == 12, "every key is read", 90)
+        until(lambda: len(by_key(made["ledger"].seen())) == 12, "every key is read")
         yield Lettings(made)
 
 

@@ -83,7 +83,7 @@ def look(ui: Ui) -> None:
     dialog.get_by_role("button", name="Look").click()
     expect(dialog.locator(".said")).to_contain_text("A run of topic_assessment has begun")
     dialog.get_by_role("button", name="Close").click()
-    expect(ui.page.get_by_role("button", name=f"Migrate {TOPIC}", exact=True)).to_be_enabled(timeout=200_000)
+    expect(ui.page.get_by_role("button", name=f"Migrate {TOPIC}", exact=True)).to_be_enabled(timeout=600_000)
 
 
 def begin(ui: Ui, stack: Stack, partitions: int) -> Run:

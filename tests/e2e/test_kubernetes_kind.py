@@ -63,7 +63,7 @@ class Crates(Applications):
         ledger = self.application("StatefulSet", "ledger", "consumer", "ledger")
         scaler = shop.autoscaler("StatefulSet", "ledger", minReplicas=2, maxReplicas=3)
         others = self.others()
-        until(lambda: all(len(by_key(self.seen(r))) >= 12 for r in self.readers), "every key is read", 90)
+        until(lambda: all(len(by_key(self.seen(r))) >= 12 for r in self.readers), "every key is read")
         until(lambda: shop.ready("ledger") == 2, "both pods are ready")
         shop.keep(self.checkout, ledger, scaler, *others)
 
@@ -121,7 +121,7 @@ class Crates(Applications):
         """Its pods end cleanly when they are stopped, so none gives a record twice."""
         now = self.shop.get(self.checkout)
         self.shop.admin("PUT", self.checkout, {**now, "spec": {**now["spec"], "replicas": 0}})
-        until(lambda: self.shop.pods("checkout") == [], "the producer has ended", 60)
+        until(lambda: self.shop.pods("checkout") == [], "the producer has ended")
         self.each_once(self.sent(), *(lambda name=name: self.seen(name) for name in self.readers))
 
     def sent(self) -> dict[str, list[int]]:
@@ -169,7 +169,7 @@ class Satchels(Crates):
         def answered() -> bool:
             return len(self.wrote()) == len(self.seen("checkout"))
 
-        until(answered, "it has written for each record", 60)
+        until(answered, "it has written for each record")
         return by_key(self.seen("checkout")) | by_key(self.wrote())
 
 

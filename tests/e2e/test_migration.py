@@ -68,7 +68,7 @@ def test_bad_input_gets_a_clear_error_and_leaves_nothing(stack: Stack) -> None:
         Run.start(stack.airflow, "topic_migration", {**SPEC, "partitions": 0})
     runs = [(Run.start(stack.airflow, "topic_migration", {**SPEC, **change}), said) for change, said in BAD]
     for run, said in runs:
-        run.wait("failed", timeout=120)
+        run.wait("failed")
         states = run.states()
         assert (states["plan.read_spec"], states["resume_on_source"]) == ("failed", "skipped")
         log = run.log("plan.read_spec")

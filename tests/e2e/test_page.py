@@ -92,7 +92,7 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
             page = ui.opened(f"migrations/{row.migration_id}")
             said = give(order(page, "Abort"), "a test")
         assert "Done: " in said, said
-        expect(page.locator(".asof")).to_contain_text("rolled back", timeout=30_000)
+        expect(page.locator(".asof")).to_contain_text("rolled back", timeout=300_000)
         assert journal.current(row.migration_id).state == "rolled_back"
         run.wait("failed")  # aborted is no success
         (abort,) = journal.events(row.migration_id, {"abort"})
@@ -127,7 +127,7 @@ def test_a_topic_is_looked_at_and_its_draft_begins_a_migration(ui: Ui, stack: St
     expect(look.locator(".said")).to_contain_text("A run of topic_assessment has begun")
     look.get_by_role("button", name="Close").click()
     migrate = page.get_by_role("button", name=f"Migrate {topic.name}", exact=True)
-    expect(migrate).to_be_enabled(timeout=200_000)
+    expect(migrate).to_be_enabled(timeout=600_000)
     expect(by_file(page, topic)).to_contain_text(f"{topic.target} existed already at the last look at {topic.name} (")
     nothing_but_looking(ui, stack, topic.name)
     migrate.click()
@@ -163,7 +163,7 @@ def refused_by_its_plan(ui: Ui, topic: Topic) -> None:
     Run(topic.stack.airflow, DAG, run_of(dialog)).wait("failed")
     dialog.get_by_role("button", name="Close").click()
     begun = page.locator("#begun")
-    expect(begun).to_contain_text(f"The migration of {topic.name} has failed: its page says why.", timeout=30_000)
+    expect(begun).to_contain_text(f"The migration of {topic.name} has failed: its page says why.", timeout=300_000)
     begun.get_by_role("link", name="Its migration").click()
     finding = page.locator(".now .finding", has_text="TS103")
     expect(finding).to_contain_text(f"'{topic.target}' exists with another shape")
@@ -180,7 +180,7 @@ def closed_from_the_page(ui: Ui, stack: Stack, topic: str) -> None:
         dialog = order(page, "Close the migration")
         expect(dialog).to_contain_text("it ends as failed, moves nobody, and both topics are free")
         assert "Done: failed" in give(dialog, "a test")
-        expect(page.locator(".asof")).to_contain_text("failed", timeout=30_000)
+        expect(page.locator(".asof")).to_contain_text("failed", timeout=300_000)
         assert (journal.current(row.migration_id).state, journal.current(row.migration_id).active) == ("failed", False)
         (closed,) = journal.events(row.migration_id, {"closed"})
         assert (closed.actor, closed.data["reason"]) == ("user:admin", "a test")
@@ -252,7 +252,7 @@ def spark_says_how_far_it_is(ui: Ui, run: Run, migration: str) -> None:
     try:
         page = ui.opened(f"migrations/{migration}")
         figures = r"Spark: Reading 60 offsets of credits.*: (\d+ s, \d+ of \d+ tasks of|done in [\d.]+ s)"
-        expect(page.locator(".now [data-job]")).to_have_text(re.compile(figures), timeout=120_000)
+        expect(page.locator(".now [data-job]")).to_have_text(re.compile(figures), timeout=300_000)
     finally:
         run.api.set_paused(run.dag_id, False)
     run.wait_state(job, "success")

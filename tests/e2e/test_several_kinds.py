@@ -69,7 +69,7 @@ class Away:
     def begin(self) -> None:
         """The mirror runs, and has copied of each key."""
         self.worker.create("parcels_dr", self.settings)
-        until(lambda: len({c.key for c in self.found()}) == 24, "every key is copied", 60)
+        until(lambda: len({c.key for c in self.found()}) == 24, "every key is copied")
 
     def there(self) -> list[str]:
         """The copies that there are."""
@@ -108,7 +108,7 @@ class Parcels(Applications):
         worker.create("parcels_archive", sink(self.kept, TOPIC))
         host.install("producer", "parcels-checkout", TOPIC, user="checkout")
         host.install("consumer", "parcels-ledger", TOPIC, LEDGER, user="ledger")
-        until(lambda: all(len(by_key(r())) == 24 for r in self.readers), "all read both producers", 90)
+        until(lambda: all(len(by_key(r())) == 24 for r in self.readers), "all read both producers")
         away.begin()
 
     def members(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Parcels(Applications):
         until(lambda: not self.host.running("parcels-checkout")[1], "the producer has ended")
         sent = by_key(seen(self.wrote)) | by_key(self.host.seen("parcels-checkout"))
         self.each_once(sent, *self.readers)
-        until(lambda: self.away.count() >= sum(map(len, sent.values())), "all is copied", 60)
+        until(lambda: self.away.count() >= sum(map(len, sent.values())), "all is copied")
         copied_once(sent, self.away.found())
 
 

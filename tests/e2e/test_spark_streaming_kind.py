@@ -38,7 +38,7 @@ def apps(stack: Stack, hooks: Path, checkpoints: Path, tmp_path: Path) -> Iterat
     try:
         host.install("producer", CHECKOUT, TOPIC, user="checkout")
         stream.begin(TOPIC, checkpoints / TOPIC, json.dumps({TOPIC: dict.fromkeys("012", 0)}))
-        until(lambda: len(by_key(stream.seen())) == 12, "every key is read", 90)
+        until(lambda: len(by_key(stream.seen())) == 12, "every key is read")
         yield Sessions(host, stream, checkpoints)
     finally:
         stream.close()
