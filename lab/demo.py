@@ -274,6 +274,8 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         migration = Migration(stack, life, dag_id, run_id, view, args.approve)
         with Live(view, console=console, refresh_per_second=4, transient=False) as live:
             run = migration.follow(live, args.timeout)
+        if not console.is_terminal:
+            console.line()  # rich ends its last picture with a new line on a terminal alone
         if run["state"] != "success":
             console.print(migration.failures(), style="red", markup=False)
         say("letting the traffic go on for a moment, then stopping it and counting")
