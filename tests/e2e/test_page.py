@@ -92,7 +92,7 @@ def test_a_person_follows_a_migration_and_ends_it_from_the_page(
             page = ui.opened(f"migrations/{row.migration_id}")
             said = give(order(page, "Abort"), "a test")
         assert "Done: " in said, said
-        expect(page.locator(".asof")).to_contain_text("rolled back", timeout=300_000)
+        expect(page.locator(".asof")).to_contain_text("rolled back", timeout=120_000)
         assert journal.current(row.migration_id).state == "rolled_back"
         run.wait("failed")  # aborted is no success
         (abort,) = journal.events(row.migration_id, {"abort"})
@@ -163,7 +163,7 @@ def refused_by_its_plan(ui: Ui, topic: Topic) -> None:
     Run(topic.stack.airflow, DAG, run_of(dialog)).wait("failed")
     dialog.get_by_role("button", name="Close").click()
     begun = page.locator("#begun")
-    expect(begun).to_contain_text(f"The migration of {topic.name} has failed: its page says why.", timeout=300_000)
+    expect(begun).to_contain_text(f"The migration of {topic.name} has failed: its page says why.", timeout=120_000)
     begun.get_by_role("link", name="Its migration").click()
     finding = page.locator(".now .finding", has_text="TS103")
     expect(finding).to_contain_text(f"'{topic.target}' exists with another shape")
@@ -180,7 +180,7 @@ def closed_from_the_page(ui: Ui, stack: Stack, topic: str) -> None:
         dialog = order(page, "Close the migration")
         expect(dialog).to_contain_text("it ends as failed, moves nobody, and both topics are free")
         assert "Done: failed" in give(dialog, "a test")
-        expect(page.locator(".asof")).to_contain_text("failed", timeout=300_000)
+        expect(page.locator(".asof")).to_contain_text("failed", timeout=120_000)
         assert (journal.current(row.migration_id).state, journal.current(row.migration_id).active) == ("failed", False)
         (closed,) = journal.events(row.migration_id, {"closed"})
         assert (closed.actor, closed.data["reason"]) == ("user:admin", "a test")

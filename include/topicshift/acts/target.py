@@ -156,14 +156,15 @@ def _require_shape(seen: TopicInfo, shape: Mapping[str, Any]) -> None:
 
 def _require_empty(ctx: MigrationContext, seen: TopicInfo) -> None:
     rows = ctx.admin.offsets(seen.name)
-    ends = {p: rows[p].end if p in rows and not rows[p].error else None for p in range(seen.partitions)}
-    unread = [f"[{p}] {rows[p].error if p in rows else 'no answer'}" for p, end in ends.items() if end is None]
+    found = {p: rows.get(p) for p in range(seen.partitions)}
+    unread = {p: row for p, row in found.items() if row is None or row.error or row.end is None}
     if unread:
-        raise error_of_unread(*(rows.get(p) for p, end in ends.items() if end is None))(
-            f"Whether topic {seen.name} is empty cannot be told: {_first(unread)}. Unknown never counts as empty. "
+        said = [f"[{p}] {row.error if row is not None else 'no answer'}" for p, row in unread.items()]
+        raise error_of_unread(*unread.values())(
+            f"Whether topic {seen.name} is empty cannot be told: {_first(said)}. Unknown never counts as empty. "
             "Run it again once its partitions can be read."
         )
-    used = [f"[{p}] ends at {end}" for p, end in ends.items() if end]
+    used = [f"[{p}] ends at {row.end}" for p, row in found.items() if row is not None and row.end]
     if used:
         raise Refused(
             f"topic {seen.name} holds or has held records ({_first(used)}). "
